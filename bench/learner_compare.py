@@ -21,6 +21,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+PRINT_SETTINGS = (
+    "import json; from pettingllms.cluster.start import ARITHMETIC as a; print(json.dumps(a))"
+)
 
 
 class Side:
@@ -28,6 +31,7 @@ class Side:
 
     def __init__(self, sources: Path, model: Path, dtype: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(sources), "OMP_NUM_THREADS": "1"}
+        environment.update(settings_of_runs(environment))
         script = Path(__file__).with_name("learner_side.py")
         self._process = subprocess.Popen(
             [sys.executable, str(script), str(model), dtype],
@@ -54,6 +58,14 @@ class Side:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
+
+
+def settings_of_runs(environment: dict[str, str]) -> dict[str, str]:
+    """The variables that runs of a version set for their processes."""
+    command = [sys.executable, "-c", PRINT_SETTINGS]
+    printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    settings: dict[str, str] = json.loads(printed.stdout)
+    return settings
 
 
 def check_out(commit: str, folder: Path) -> None:

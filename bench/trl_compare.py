@@ -1,9 +1,10 @@
 """Compare GRPO steps of PettingLLMs and TRL on the same work, in turn, on CPU.
 
-Both sides train a LoRA adapter of SmolLM2 on 8 prompts with 8 replies of up to 128 tokens per step.
-Each side is a process that makes a step only when it is its turn, because machine speed drifts. The
-first step of each is a warm-up. The measures are sampled tokens per second of a whole step, and per
-CPU-second of all processes of a side.
+Both sides train a LoRA adapter of SmolLM2, by default on 8 prompts with 8 replies of up to 128
+tokens per step. Each side is a process that makes a step only when it is its turn, because machine
+speed drifts. The first step of each is a warm-up; each later one is printed as it ends. The
+measures are sampled tokens per second of a whole step, and per CPU-second of all processes of a
+side.
 """
 
 import argparse
@@ -17,6 +18,8 @@ import venv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import work
 
 from pettingllms.bench.cpu_time import cpu_seconds
 from pettingllms.models import find_model
@@ -63,6 +66,12 @@ class Side:
         self.walls.append(num_tokens / (time.perf_counter() - start))
         self.cpus.append(num_tokens / (cpu_seconds(self.process.pid) - cpu))
         self.tokens.append(num_tokens)
+        print(
+            f"{self.name}: {num_tokens} tokens, {self.walls[-1]:.1f} per second, "
+            f"{self.cpus[-1]:.1f} per CPU-second",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def _report(self, log: Path) -> int:
         assert self.process.stdout is not None
@@ -78,6 +87,9 @@ def main() -> None:
     parser.add_argument("--venv", type=Path, required=True, help="Environment of TRL; made if new.")
     parser.add_argument("--model", default="HuggingFaceTB/SmolLM2-135M-Instruct")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--sizes", default="8,8,128", help="Prompts, replies to each, and most tokens of a reply."
+    )
     parser.add_argument("--inference-dtype", default="auto", help="Of our sampling.")
     parser.add_argument("--learner-dtype", default="auto", help="Of our learning.")
     parser.add_argument("--trl-dtype", default="bfloat16")
@@ -103,6 +115,8 @@ def main() -> None:
             *("--dtype", options.trl_dtype, "--generation", options.trl_generation),
         ],
     )
+    os.environ[work.SIZES] = options.sizes
+    options.logs.mkdir(parents=True, exist_ok=True)
     compare(ours, trl, options.rounds, options.logs)
     print(json.dumps(summary(ours, trl), indent=1))
 

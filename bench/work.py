@@ -10,7 +10,9 @@ import sys
 import zlib
 from typing import IO
 
-NUM_PROMPTS, NUM_REPLIES, REPLY_TOKENS = 8, 8, 128
+SIZES = "TRL_COMPARE_SIZES"
+"""Environment variable with the sizes of a step."""
+NUM_PROMPTS, NUM_REPLIES, REPLY_TOKENS = map(int, os.environ.get(SIZES, "8,8,128").split(","))
 """Per step: prompts, replies to each, and tokens of a reply at most."""
 LORA_RANK, LORA_ALPHA, LEARNING_RATE = 16, 32, 1e-5
 SUBJECTS = ("river", "clock", "violin", "desert", "lighthouse", "bakery", "comet", "garden")

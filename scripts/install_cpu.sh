@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ "${1:-}" = --locked ]; then
-    python -m pip install --quiet --no-deps --require-hashes --requirement locks/cpu.txt
+    bash scripts/install_locked.sh cpu python
     python -m pip install --quiet --no-deps --no-build-isolation --editable .
     exit
 fi

@@ -6,7 +6,7 @@
 # install torchvision from there.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-python -m pip install --quiet --no-deps --require-hashes --requirement "$here/locks/vision.txt"
+bash "$here/scripts/install_locked.sh" vision python
 site=$(python -c "import sysconfig; print(sysconfig.get_paths()['purelib'])")
 cat > "$site/torchvision_operators.py" <<'PYTHON'
 """Declares operators that torchvision's CUDA build would bring, once torchvision is imported."""

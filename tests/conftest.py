@@ -11,7 +11,7 @@ from hypothesis import settings
 
 settings.register_profile("default", max_examples=40, deadline=None, derandomize=True)
 settings.load_profile("default")
-# Which code runs of the tests named is no word of whoever runs the tests.
+# A separate state folder: tests neither use nor change which code this user trusts.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="pettingllms-tests-")
 LACKING = {
     name: pytest.mark.skip(reason=f"needs {what}")
@@ -26,6 +26,7 @@ LACKING = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     rotation.add_options(parser)
+    parser.addoption("--faults-table", metavar="FILE", help="page for the results of `-m faults`")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

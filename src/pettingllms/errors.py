@@ -10,12 +10,16 @@ __all__ = [
     "DataError",
     "EngineDiedError",
     "EnvContractError",
+    "EpisodesLostError",
+    "ExchangeError",
     "ExperimentError",
     "ExploitabilityError",
     "ForkError",
     "GraderError",
+    "HubError",
     "ImageError",
     "LearnerError",
+    "LearnerLostError",
     "LibraryError",
     "ModelError",
     "NoAnswerError",
@@ -25,8 +29,10 @@ __all__ = [
     "SamplerError",
     "SandboxError",
     "StaleWeightsError",
+    "StateLostError",
     "TaskError",
     "UnknownNameError",
+    "WireError",
 ]
 
 
@@ -53,6 +59,10 @@ class EnvContractError(PettingError):
     """An environment that violates the contract; the message lists all violations."""
 
 
+class ExchangeError(PettingError, ValueError):
+    """An environment, or episodes, that another framework cannot play or read."""
+
+
 class LibraryError(PettingError, ValueError):
     """A game library that is not installed, or an unsupported game of one."""
 
@@ -61,8 +71,16 @@ class ForkError(PettingError):
     """An episode whose state cannot be forked."""
 
 
+class HubError(PettingError):
+    """A repository of the Hugging Face hub that could not be written or read."""
+
+
 class NoAnswerError(PettingError):
     """A server that did not answer after all retries."""
+
+
+class WireError(PettingError, ValueError):
+    """A malformed message from a remote environment or from its client."""
 
 
 class SamplerError(PettingError):
@@ -79,6 +97,18 @@ class LearnerError(PettingError):
 
 class ClusterError(PettingError):
     """Processes of a run that cannot be started, or that keep dying."""
+
+
+class StateLostError(ClusterError):
+    """State that was lost with a process or a machine; a run goes back to its last checkpoint."""
+
+
+class LearnerLostError(StateLostError):
+    """A learner that died or hangs; a run restarts it."""
+
+
+class EpisodesLostError(StateLostError):
+    """Tokens and texts of episodes that were in the memory of a machine that left the cluster."""
 
 
 class StaleWeightsError(PettingError):
@@ -119,6 +149,10 @@ class RecordError(PettingError, ValueError):
 
 class DataError(PettingError, ValueError):
     """A data file with unexpected content; the message names file and row."""
+
+
+class MissingDataError(DataError):
+    """A data set that `pettingllms data get` has not stored on this machine."""
 
 
 class ImageError(PettingError, ValueError):

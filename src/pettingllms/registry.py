@@ -1,11 +1,13 @@
 """The tables of environments, algorithms, losses, engines, judges, trackers and callbacks by name.
 
-A name is a key of a table here, `library:NAME` for a game of a third-party library,
-`package.module:Class`, or `file.py:Class`. Classes are imported on first use. An unknown name is an
-error that suggests the nearest name, and a failed import reports its cause.
+A name is a key of a table here, `library:NAME` for a game of a third-party library, `openenv:URL`
+for an environment on a server, `package.module:Class`, or `file.py:Class`. Classes are imported on
+first use. An unknown name is an error that suggests the nearest name, and a failed import reports
+its cause.
 """
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -37,13 +39,23 @@ class Registry:
     """Classes of one kind by name, imported on first use."""
 
     def __init__(
-        self, kind: str, base: str, table: dict[str, str], libraries: dict[str, str] | None = None
+        self,
+        kind: str,
+        base: str,
+        table: dict[str, str],
+        libraries: dict[str, str] | None = None,
+        servers: dict[str, str] | None = None,
+        user_libraries: Sequence[str] = (),
     ) -> None:
         self.kind = kind
         self._base = base
         self._table = table
         self.libraries = libraries or {}
         """Adapter class of each library; it interprets `NAME` in `library:NAME`."""
+        self.servers = servers or {}
+        """Client class of each protocol; it interprets `URL` in `protocol:URL`."""
+        self._user_libraries = user_libraries
+        """Libraries whose names import packages that the user installed."""
         self._session: dict[str, type] = {}
 
     def register(self, name: str, cls: type) -> None:
@@ -60,13 +72,15 @@ class Registry:
         return list(self._table)
 
     def ships(self, name: str) -> bool:
-        """Whether loading the name imports only this package and known libraries."""
+        """Whether loading the name imports only this package and known libraries, and reaches no
+        server."""
         library, colon, _ = name.partition(":")
         if library == SESSION:
             return True  # loading it executes nothing
         place = name.rpartition(":")[0]
         is_ours = place.split(".")[0] == "pettingllms" and not place.endswith(".py")
-        return not colon or name in self._table or library in self.libraries or is_ours
+        is_known = library in self.libraries and library not in self._user_libraries
+        return not colon or name in self._table or is_known or is_ours
 
     def load(self, name: str) -> Any:
         """The class of that name."""
@@ -75,7 +89,8 @@ class Registry:
         if name.startswith(f"{SESSION}:"):
             raise UnknownNameError(_not_in_session(self.kind, name))
         library, _, game = name.partition(":")
-        target = self.libraries[library] if game and library in self.libraries else name
+        adapters = self.libraries | self.servers
+        target = adapters[library] if game and library in adapters else name
         target = self._table.get(target, target)
         place, colon, attribute = target.rpartition(":")
         if not colon:
@@ -170,6 +185,7 @@ ENVIRONMENTS = Registry(
         "werewolf-v1": "pettingllms.envs.games.werewolf:Werewolf",
         "math-v1": "pettingllms.envs.tasks.math:Math",
         "debate-v1": "pettingllms.envs.tasks.debate:Debate",
+        "ledger-v1": "pettingllms.envs.tasks.ledger:Ledger",
         "code-v1": "pettingllms.envs.tasks.code:Code",
         "sql-v1": "pettingllms.envs.tasks.sql:Sql",
         "search-v1": "pettingllms.envs.tasks.search:Search",
@@ -177,12 +193,17 @@ ENVIRONMENTS = Registry(
         "story-v1": "pettingllms.envs.tasks.story:Story",
         "debugging-v1": "pettingllms.envs.tasks.debugging:Debugging",
         "knowledge-v1": "pettingllms.envs.tasks.knowledge:Knowledge",
+        "team_design-v1": "pettingllms.envs.tasks.team_design:TeamDesign",
+        "propose-v1": "pettingllms.envs.tasks.propose:Propose",
     },
     libraries={
         "openspiel": "pettingllms.envs.adapters.openspiel:OpenSpielGame",
         "pettingzoo": "pettingllms.envs.adapters.pettingzoo:PettingZooGame",
         "textarena": "pettingllms.envs.adapters.textarena:TextArenaGame",
+        "verifiers": "pettingllms.envs.adapters.verifiers:VerifiersTaskset",
     },
+    servers={"openenv": "pettingllms.envs.openenv.remote:OpenEnvServer"},
+    user_libraries=("verifiers",),
 )
 """By `env.id`."""
 
@@ -250,6 +271,7 @@ TRACKERS = Registry(
         "tensorboard": "pettingllms.runs.trackers:TensorBoard",
         "wandb": "pettingllms.runs.trackers:Wandb",
         "mlflow": "pettingllms.runs.trackers:Mlflow",
+        "trackio": "pettingllms.runs.trackers:Trackio",
     },
 )
 """By name in `log.trackers`."""

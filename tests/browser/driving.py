@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from pettingllms.viewer.index import Index
+from pettingllms.viewer.episode_index import open_index
 from pettingllms.viewer.server import ViewServer
 from pettingllms.viewer.sources import open_run
 
@@ -21,7 +21,7 @@ WAIT = 60_000
 
 @contextmanager
 def served(*paths: Path) -> Iterator[str]:
-    indices = [Index(open_run(path)) for path in paths]
+    indices = [open_index(open_run(path)) for path in paths]
     for index in indices:
         index.update()
     server = ViewServer(indices)

@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, Page, expect
 from pettingllms.config import parse_config
 from pettingllms.training.collect import collect
 from pettingllms.types import Failed, Rewards, read_episodes, write_episodes
+from pettingllms.viewer.episode_index import open_index
 from pettingllms.viewer.export import export_page
-from pettingllms.viewer.index import Index
 from pettingllms.viewer.sources import open_run
 
 pytestmark = pytest.mark.browser
@@ -118,7 +118,7 @@ def test_failed_verdict_shows_its_reason_and_hostile_answers_are_text(
 def test_prompt_images_appear_in_their_role_only(
     browser: Browser, relay: Path, tmp_path: Path, exported: bool
 ) -> None:
-    export_page([Index(open_run(relay))], tmp_path / "x.html")
+    export_page([open_index(open_run(relay))], tmp_path / "x.html")
     with served(relay) as served_at:
         address = (tmp_path / "x.html").as_uri() if exported else served_at
         with opened(browser, f"{address}#/episode?run=0&n=1", viewport=SIZE) as page:

@@ -21,8 +21,8 @@ from viewed import rolled, with_tokens, write_run
 
 from pettingllms.cli import view as pages
 from pettingllms.types import write_episodes
+from pettingllms.viewer.episode_index import open_index
 from pettingllms.viewer.export import export_page
-from pettingllms.viewer.index import Index
 from pettingllms.viewer.sources import open_run
 
 pytestmark = pytest.mark.browser
@@ -149,7 +149,7 @@ def test_growing_run_is_followed(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_exported_file_is_self_contained(browser: Browser, run: Path, tmp_path: Path) -> None:
-    index = Index(open_run(run))
+    index = open_index(open_run(run))
     assert export_page([index], tmp_path / "run.html", 60) == 60
     with opened(browser, (tmp_path / "run.html").as_uri()) as page:
         expect(page.locator(".chart canvas").first).to_be_visible(timeout=WAIT)
@@ -177,7 +177,7 @@ def test_hostile_text_is_shown_as_text(browser: Browser, tmp_path: Path, exporte
     with served(tmp_path / "run") as served_at:
         address = served_at
         if exported:
-            export_page([Index(open_run(tmp_path / "run"))], tmp_path / "x.html")
+            export_page([open_index(open_run(tmp_path / "run"))], tmp_path / "x.html")
             address = (tmp_path / "x.html").as_uri()
         with opened(browser, address) as page:
             for number, text in enumerate(HOSTILE, start=1):

@@ -52,8 +52,8 @@ class MutableState(Relay):
         return [user("speak")]
 
     def step(self, state, replies):
-        paid = Rewards(process=dict.fromkeys(replies, Scored(0.0)))
-        return StepResult(OpenTalk([*state.said, *replies.items()]), paid)
+        rewards = Rewards(process=dict.fromkeys(replies, Scored(0.0)))
+        return StepResult(OpenTalk([*state.said, *replies.items()]), rewards)
 
 
 class SharedBoard:
@@ -87,7 +87,7 @@ class ForksShareAState(Relay):
 
 
 class RemembersInItself(Relay):
-    """What a step does depends on whom the environment looked at last."""
+    """What a step does depends on which role the environment observed last."""
 
     looked_at = ""
 
@@ -117,7 +117,7 @@ class ChanceInStep(Relay):
 
 
 class NeverEnds(Relay):
-    """Somebody always acts."""
+    """Some role always acts."""
 
     def acting(self, state):
         return (self.roles[len(state.said) % 2],)
@@ -130,7 +130,7 @@ class StrangeRole(Relay):
         return () if state.said else ("c",)
 
 
-class PaysAStranger(Relay):
+class RewardsAStranger(Relay):
     """A reward for a role that does not exist."""
 
     def step(self, state, replies):
@@ -138,7 +138,7 @@ class PaysAStranger(Relay):
         return replace(result, rewards=Rewards(result.rewards.process, {"zoe": Scored(1.0)}))
 
 
-class PaysTheSilent(Relay):
+class RewardsTheSilent(Relay):
     """A process reward for a role that said nothing."""
 
     def step(self, state, replies):
@@ -175,7 +175,7 @@ class WordsForMetrics(Relay):
         return replace(super().step(state, replies), metrics={"mood": "good"})
 
 
-class PaysByADict(Relay):
+class RewardsAsADict(Relay):
     """A dict instead of Rewards."""
 
     def step(self, state, replies):
@@ -211,8 +211,8 @@ class ArrayInState(Relay):
         return Talk(start=np.zeros(3))
 
 
-class PaysByWhatItSawLast(Relay):
-    """Sound alone; beside another play, the last reset decides what is paid."""
+class RewardsByLastReset(Relay):
+    """Correct for one episode; with several at once, the last reset decides the rewards."""
 
     def reset(self, task, seed):
         self.bonus = float(task.seed)
@@ -247,8 +247,8 @@ class CrashesOnNonsense(Relay):
         return super().step(state, replies)
 
 
-class PaysLateUnsaid(Relay):
-    """A step pays nothing, and the environment does not declare it."""
+class UndeclaredLateRewards(Relay):
+    """A step gives no reward, and the environment does not declare late rewards."""
 
     late_rewards = False
 
@@ -263,8 +263,8 @@ class RewardsTheTeamLateUnsaid(Relay):
     late_rewards = False
 
 
-class NeverPays(Relay):
-    """No role is ever paid."""
+class NeverRewards(Relay):
+    """No role ever gets a reward."""
 
     late_rewards = True
 
@@ -358,24 +358,24 @@ BROKEN = {
     ChanceInStep: "step-not-repeatable",
     NeverEnds: "never-ends",
     StrangeRole: "unknown-role",
-    PaysAStranger: "unknown-role",
-    PaysTheSilent: "process-without-reply",
+    RewardsAStranger: "unknown-role",
+    RewardsTheSilent: "process-without-reply",
     NumbersForRewards: "raises",
     ActsByAString: "bad-acting",
     StepsToAState: "bad-result",
     WordsForMetrics: "bad-metrics",
-    PaysByADict: "bad-rewards",
+    RewardsAsADict: "bad-rewards",
     OneRoleTwice: "bad-roles",
     NoEquality: "no-equality",
     Generators: "raises",
     ArrayInState: "raises",
-    PaysByWhatItSawLast: "hidden-memory",
+    RewardsByLastReset: "hidden-memory",
     DataThatIsNoJson: "bad-tasks",
     CannotBePickled: "not-picklable",
     CrashesOnNonsense: "raises",
-    PaysLateUnsaid: "late-rewards",
+    UndeclaredLateRewards: "late-rewards",
     RewardsTheTeamLateUnsaid: "late-rewards",
-    NeverPays: "never-rewarded",
+    NeverRewards: "never-rewarded",
     ShowsNothing: "bad-observation",
     ShowsAnImageUnsaid: "undeclared-image",
     ShowsABrokenImage: "bad-image",

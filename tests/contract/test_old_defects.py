@@ -199,16 +199,16 @@ def check_failures_are_not_trained_on() -> None:
         assert all(turn.credit.advantage is None for turn in failed), name
 
 
-def pay_failures_zero(patch: pytest.MonkeyPatch) -> None:
-    def paid(episode, *_):
+def reward_failures_with_zero(patch: pytest.MonkeyPatch) -> None:
+    def zero_reward(episode, *_):
         return Scored(0.0)
 
-    patch.setattr("pettingllms.algos.reinforce_pp.turn_reward", paid)
+    patch.setattr("pettingllms.algos.reinforce_pp.turn_reward", zero_reward)
     patch.setattr(
-        "pettingllms.algos.at_grpo.sibling_rewards", lambda e, turns, m: [*map(paid, turns)]
+        "pettingllms.algos.at_grpo.sibling_rewards", lambda e, turns, m: [*map(zero_reward, turns)]
     )
-    patch.setattr("pettingllms.algos.base.role_reward", paid)
-    patch.setattr("pettingllms.algos.magrpo.team_reward", paid)
+    patch.setattr("pettingllms.algos.base.role_reward", zero_reward)
+    patch.setattr("pettingllms.algos.magrpo.team_reward", zero_reward)
     patch.setattr(algos_base.Algorithm, "learns", lambda self, turn: True)
 
 
@@ -279,7 +279,7 @@ CLAIMS: dict[Callable[[], None], list[Break]] = {
     check_rewards_vary: [reward_only_the_first_fork, never_play_on],
     check_the_second_sees_the_first: [look_only_once],
     check_forks_do_not_touch: [share_a_notebook],
-    check_failures_are_not_trained_on: [pay_failures_zero],
+    check_failures_are_not_trained_on: [reward_failures_with_zero],
     check_wrong_names_stop_the_run: [fall_back_silently],
     check_shipped_configurations_roll_out: [ship_a_broken_one, ship_one_that_learns_nothing],
 }

@@ -52,6 +52,7 @@ PUBLIC = {
     "reward_list",
     "role_reward",
     "rollout",
+    "search_team",
     "sft",
     "single_turn",
     "system",

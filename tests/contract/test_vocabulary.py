@@ -1,7 +1,7 @@
 """The field's words in code and docs: banned words are absent, standard terms are in the docs.
 
-In environments, string literals are prompts and data: models read them, so they keep their words.
-Only names, comments and docstrings are checked there.
+In environments and tests, string literals keep their words: prompts, seeds, wire keys, golden
+values. Only file names, names, comments and docstrings are checked there.
 """
 
 import ast
@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "pettingllms"
+TESTS = ROOT / "tests"
 BANNED = re.compile(
     r"\b(?:un)?paid\b|\bpays\b|\bseats?\b|\bseated\b|\bvoices?\b|\bcompany\b|\bcourts?\b"
     r"|\bexhibits?\b|\blineups?\b|\bentrants?\b|\bcontestants?\b|\bcareless\b|\bwatchers?\b"
@@ -48,9 +49,13 @@ def texts_of(path: Path) -> list[tuple[int, str]]:
     """The lines of a source file that must use the vocabulary."""
     text = path.read_text(encoding="utf-8")
     lines = list(enumerate(text.splitlines(), start=1))
-    if path.suffix != ".py" or path.relative_to(SOURCE).parts[0] != "envs":
+    if path.suffix != ".py" or not _has_words_as_data(path):
         return lines
-    return [*_docstrings(text), *_names_and_comments(text)]
+    return [(0, path.stem), *_docstrings(text), *_names_and_comments(text)]
+
+
+def _has_words_as_data(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in (SOURCE / "envs", TESTS))
 
 
 def _docstrings(text: str) -> list[tuple[int, str]]:
@@ -95,6 +100,11 @@ def test_source_uses_the_vocabulary() -> None:
     assert [found for path in sources() for found in found_in(path, SOURCE)] == []
 
 
+def test_tests_use_the_vocabulary() -> None:
+    files = sorted(TESTS.rglob("*.py"))
+    assert [found for path in files for found in found_in(path, TESTS)] == []
+
+
 @pytest.mark.parametrize("kind", ["docs", "."])
 def test_docs_use_the_vocabulary(kind: str) -> None:
     folder = ROOT / kind
@@ -119,3 +129,32 @@ def test_a_banned_word_is_found(tmp_path: Path) -> None:
     assert BANNED.search("what a role is paid")
     assert not BANNED.search("the payload of a request")
     assert (1, "x") not in texts_of(file)
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("seat = 1", [1]),
+        ("def num_seats(): ...", [1]),
+        ("x = 1\n# nobody", [2]),
+        ('def f():\n    """First.\n\n    Nobody."""', [2]),
+        ("x = 1\n'''Paid.'''", [2]),
+        ("x = f('paid', 'a seat')", []),
+        ("payload = seated_at = 1", [1]),
+    ],
+)
+def test_in_tests_all_words_but_string_literals_are_checked(
+    source: str, lines: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.TESTS", tmp_path)
+    (tmp_path / "test_a.py").write_text(source)
+    found = found_in(tmp_path / "test_a.py", tmp_path)
+    assert [int(text.split(":")[1]) for text in found] == lines
+
+
+def test_file_names_of_tests_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.TESTS", tmp_path)
+    (tmp_path / "test_sight_engine.py").write_text("")
+    assert found_in(tmp_path / "test_sight_engine.py", tmp_path) == [
+        "test_sight_engine.py:0: 'sight'"
+    ]

@@ -2,6 +2,11 @@
 
 import asyncio
 import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +15,13 @@ httpx = pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
 from gateways import Served, say_hello, served
+from machines import inside, why_impossible
 
 from pettingllms.errors import ClusterError
 from pettingllms.gateway.session import UNDELIVERED, Limits
 from pettingllms.types import Failed
 
+HERE = Path(__file__).parent
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 PATH = "/roles/planner/v1/chat/completions"
 
@@ -210,3 +217,22 @@ def test_a_thousand_episodes_at_once() -> None:
     for number, episode in enumerate(episodes):
         assert [turn.messages[0].content for turn in episode.turns] == [str(number)] * 2
         assert episode.failure is None
+
+
+def test_a_gateway_whose_machine_falls_silent_is_noticed() -> None:
+    """Without probes of the connection, the call would wait until the client gives up."""
+    if why := why_impossible():
+        pytest.skip(why)
+    helpers = os.pathsep.join(sys.path)
+    found = subprocess.run(
+        inside(str(HERE / "silent_gateway.py")),
+        env={**os.environ, "PYTHONPATH": helpers},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr[-2000:]
+    seconds = re.fullmatch(r"answer 503 after (.*) s\n", found.stdout)
+    assert seconds, found.stdout
+    assert float(seconds[1]) < 10

@@ -112,7 +112,7 @@ class Blocking(Relay):
         return super().step(state, replies)
 
 
-def test_an_environment_that_blocks_holds_up_nobody() -> None:
+def test_an_environment_that_blocks_delays_no_other_episode() -> None:
     start = time.monotonic()
     episodes = roll(Blocking(), num_tasks=4, num_samples=2, env_timeout=0.2)
     assert time.monotonic() - start < 2.5
@@ -237,7 +237,7 @@ ODDITIES = [
 
 @pytest.mark.parametrize("type_", ["linear", "tree", "replay"])
 @pytest.mark.parametrize("oddity", ODDITIES)
-def test_an_answer_outside_the_contract_is_a_failure_of_its_own_episode(oddity, type_) -> None:
+def test_an_answer_outside_the_contract_fails_no_other_episode(oddity, type_) -> None:
     options = {"num_tasks": 3, "num_samples": 2, "type": type_}
     episodes = roll(Odd(oddity), **options)
     assert lines(episodes, "train-1") == lines(roll(Relay(), **options), "train-1")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from metric_names import documented, undocumented
 from running import run
 from scenarios import SCENARIOS, WARM_STARTS
 
@@ -33,6 +34,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_golden_stores_every_scenario(stored: Any) -> None:
     assert stored["scenarios"].keys() == WARM_STARTS.keys() | SCENARIOS.keys()
+
+
+def test_golden_runs_write_only_documented_metrics(found: Any) -> None:
+    assert len(found["metric_names"]) > 60
+    assert undocumented(found["metric_names"], documented()) == []
 
 
 @pytest.mark.parametrize("name", [*WARM_STARTS, *SCENARIOS])

@@ -40,7 +40,7 @@ class Song:
 
 
 class Choir(Environment[Song, EnvConfig]):
-    """a and b sing together, then c and the idler, then a again. Nobody listens to the idler."""
+    """a and b sing together, then c and the idler, then a again. No role hears the idler."""
 
     id = "choir-v1"
     players = {"random": sing_anything}
@@ -83,7 +83,7 @@ LATER = {0: (2, 3, 4), 1: (2, 3, 4), 2: (4,), 3: (4,), 4: ()}
 
 
 def contribution(episode: Episode, at: int, pay: Pay) -> float:
-    """The trunk's R, less its mean over what the role of turn `at` may say and what may follow."""
+    """The return of the main branch minus its mean over turn `at` and the turns that follow."""
     said = [turn.text for turn in episode.turns[:5]]
     free = [at, *LATER[at]]
     mean = 0.0
@@ -93,11 +93,11 @@ def contribution(episode: Episode, at: int, pay: Pay) -> float:
         for place, word in zip(free, words, strict=True):
             other[place] = word
             chance *= WORDS[word]
-        mean += chance * _paid(other, pay)
-    return _paid(said, pay) - mean
+        mean += chance * _return_of(other, pay)
+    return _return_of(said, pay) - mean
 
 
-def _paid(said: list[str], pay: Pay) -> float:
+def _return_of(said: list[str], pay: Pay) -> float:
     a, b, c, _, encore = said
     return pay(a, b, c, encore)
 

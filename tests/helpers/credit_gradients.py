@@ -74,7 +74,8 @@ class TabularSampler:
         chances = self.game.chances(prompt)
         words, shares = list(chances), list(chances.values())
         picked = [words[self.choices.pick(shares)] for _ in range(request.num_samples)]
-        return [Sample(text_ids(word), np.zeros(1, np.float32), 0, "stop") for word in picked]
+        ids = [text_ids(word) for word in picked]
+        return [Sample(one, np.zeros(len(one), np.float32), 0, "stop") for one in ids]
 
 
 @dataclass
@@ -148,7 +149,7 @@ def return_of(line: Line, role: str, mix: RewardConfig, first: int = 0) -> float
 
 
 def exact_gradient(game: Game, mix: RewardConfig) -> Gradient:
-    """The gradient of each role's expected return by the logits of its own policy."""
+    """The gradient of each role's expected return with respect to its policy's logits."""
     found: Gradient = {}
     starts = game.tasks("train")
     for task in starts:
@@ -216,7 +217,7 @@ class Critic:
             replies = {turn.role: turn.text for turn in turns}
             for turn in turns:
                 value = self.value(state, turn.role)
-                turn.credit.values = np.array([value, value], np.float32)
+                turn.credit.values = np.full(turn.num_tokens + 1, value, np.float32)
                 turn.credit.counterfactual_value = self.mixed(state, replies, turn.role)
             state = self.game.step(state, replies).state
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE,
 from pettingllms.rollouts.scripted import ByteRenderer, text_ids
 from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
+from pettingllms.runtime.busy_clock import BusyClock, Use
 from pettingllms.types import Sample, SampleRequest, ScoreRequest
 
 Answer = Callable[[SampleRequest, int, int], str]
@@ -51,10 +53,15 @@ class FakeLearners:
     def __init__(self, policies: Mapping[str, Any]) -> None:
         self.weights = dict.fromkeys(policies, 0)
         self.kinds = {name: kind_files(policy) for name, policy in policies.items()}
+        self.copies: dict[str, Any] = {}
+        """Saves that are under way."""
         self.trained: list[tuple[int, str]] = []
         """Step and policy of every update."""
+        self.clock = BusyClock()
         self.sampled: dict[int, int] = {}
         """By step, the tokens that the run had sampled before it."""
+
+    def watch(self, config: Any, notify: Any) -> None: ...
 
     async def start(self, loopback: bool) -> None: ...
 
@@ -64,6 +71,24 @@ class FakeLearners:
         content = str(self.weights[policy]).encode()
         files = {"weights": content, **self.kinds[policy]}
         return Ref(files), hashlib.sha256(content).hexdigest()
+
+    async def reach(self, folder: Path) -> list[bool]:
+        return [True]
+
+    async def load(self, policy: str, files: Any) -> None:
+        self.weights[policy] = int(read_content(files["weights"]))
+
+    async def save(self, policy: str, folder: Path, background: bool) -> None:
+        files = await (await self.files(policy))[0]
+        self.copies[policy] = folder, files
+
+    async def saved(self, policy: str) -> dict[str, str]:
+        """Written only now, so what is written must be what was copied."""
+        await asyncio.sleep(0)
+        folder, files = self.copies.pop(policy)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
     async def call(self, method: str, policy: str = "", *args: Any) -> Any:
         match method:
@@ -83,15 +108,6 @@ class FakeLearners:
                 return [logprobs(0, len(i.response_ids)) for i in policy]
             case "values":
                 return [np.full(len(i.response_ids) + 1, 0.5, np.float32) for i in args[0]]
-            case "load":
-                self.weights[policy] = int(read_content(args[0]["weights"]))
-                return None
-            case "state":
-                return {}
-            case "save":
-                for name, content in (await (await self.files(policy))[0]).items():
-                    (args[0] / name).write_bytes(content)
-                return None
         raise AssertionError(method)
 
 
@@ -101,6 +117,29 @@ def kind_files(policy: Any) -> dict[str, bytes]:
         return {MODEL_FILE: NO_TENSORS}
     settings = {"r": policy.rank, "lora_alpha": policy.alpha}
     return {ADAPTER_FILE: NO_TENSORS, ADAPTER_CONFIG: json.dumps(settings).encode()}
+
+
+class SavesFiles:
+    """A team, as far as it saves checkpoints: the files of each policy are those of `files_of`."""
+
+    snapshots = SimpleNamespace(sources={})
+
+    def files_of(self, policy: str) -> dict[str, bytes]:
+        return {MODEL_FILE: b"w"}
+
+    def learners_of(self, policy: str) -> "SavesFiles":
+        return self
+
+    async def reach(self, folder: Path) -> list[bool]:
+        return [True]
+
+    async def save(self, policy: str, folder: Path, background: bool) -> None:
+        for name, content in self.files_of(policy).items():
+            (folder / name).write_bytes(content)
+
+    async def saved(self, policy: str) -> dict[str, str]:
+        files = self.files_of(policy)
+        return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
 
 class FakeEngines:
@@ -126,6 +165,9 @@ class FakeEngines:
         self.weights[policy] = int(files["weights"])
         self.at[policy] = new.version
         self.published.append(policy)
+
+    async def use(self) -> list[Use]:
+        return [Use(0.0, 0.0)]
 
     async def drop(self, policy: str) -> None:
         del self.weights[policy], self.at[policy]
@@ -155,6 +197,11 @@ class FakeEngines:
         ]
 
 
+def in_memory(files: Mapping[str, Any]) -> dict[str, bytes]:
+    """The contents of files that may be given by path."""
+    return {name: read_content(content) for name, content in files.items()}
+
+
 def logprobs(weights: int, count: int) -> Any:
     return np.full(count, -1.0 - weights, dtype=np.float32)
 
@@ -177,7 +224,7 @@ class Watched(Callback):
 
 
 class FakeRun:
-    """A run's watcher, and the fakes that its team was made of."""
+    """A run's callback, and the fakes that its team was made of."""
 
     def __init__(self, watched: Watched) -> None:
         self.watched = watched
@@ -196,7 +243,7 @@ class FakeRun:
 def train_with_fakes(
     config: RunConfig, folder: Path, answer: Answer, dies_after: int = 0
 ) -> FakeRun:
-    """Begin a run in a folder, or go on with the one in it; `dies_after` a step it is killed."""
+    """Begin a run in a folder, or resume the one in it; kill it after step `dies_after`."""
     from pettingllms.training import train as loop
 
     place = RunFolder(folder)
@@ -216,7 +263,7 @@ def train_with_fakes(
 @contextmanager
 def faked(run: FakeRun, answer: Answer) -> Iterator[None]:
     from pettingllms.cluster import checks as refusals
-    from pettingllms.cluster import team
+    from pettingllms.cluster import team, weight_sync
 
     def start_processes(self: Any, models: Any, learning: bool, sampling: bool) -> None:
         self.config = self.config.for_device("cpu")
@@ -230,7 +277,8 @@ def faked(run: FakeRun, answer: Answer) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(team.Team, "_start_processes", start_processes)
+        patch.setattr(weight_sync, "transfer_of", lambda *_: None)  # fakes take only files
         patch.setattr(team, "find_model", Path)
         patch.setattr(refusals, "find_model", Path)
-        patch.setattr(team, "renderer_of", lambda model: ByteRenderer())
+        patch.setattr(team, "renderers_by_policy", lambda _, own: [(ByteRenderer(), list(own))])
         yield

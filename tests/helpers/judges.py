@@ -1,4 +1,4 @@
-"""Exhibits with a known order, a model that judges by rules of ours, and answers that cheat."""
+"""Submissions with a known order, a model that judges by fixed rules, and answers that cheat."""
 
 import asyncio
 import json

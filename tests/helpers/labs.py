@@ -13,6 +13,7 @@ from pettingllms.experiments.experiment import load_experiment
 from pettingllms.experiments.plan import ExperimentRequest
 from pettingllms.experiments.reproduce import reproduce
 from pettingllms.experiments.scoring import Exploitability
+from pettingllms.judges.local_verifier import FILES
 from pettingllms.types import write_episodes
 
 EXPERIMENT = """
@@ -95,7 +96,7 @@ class FakeMachine:
         self.models: list[str] = []
         """Of policy_a, in every run that was trained or evaluated."""
         self.stop_after: int | None = None
-        """Step at which somebody presses Ctrl-C."""
+        """Step at which a user presses Ctrl-C."""
         self._num_won = num_won or _num_won
 
     def make_model(self, model: Any, envs: Any, seed: int, out: Path) -> None:
@@ -134,6 +135,19 @@ class FakeMachine:
         write_episodes(out, episodes)
         return {}
 
+    def train_verifier(self, config: RunConfig, folder: Path, out: Path, notify: Any) -> None:
+        self.calls.append(f"verifier {config.seed}")
+        self.models.append(config.policies["policy_a"].model)
+        report = {"auc": 0.75, "auc_within": None, "accuracy": 0.7, "brier": 0.2, "ece": 0.05}
+        (folder / "report.json").write_text(json.dumps({**report, "num_answers": 40}))
+        out.mkdir(parents=True)
+        for name in FILES:
+            (out / name).write_text("{}")
+
+    def export(self, config: RunConfig, run: Any, policy: str, out: Path, notify: Any) -> None:
+        self.calls.append(f"export {policy} {config.seed}")
+        self._write(out)
+
     def _write(self, folder: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "config.json").write_text("{}")
@@ -156,11 +170,16 @@ class Lab:
         return ExperimentRequest(experiment, self.source, self.out, command, floors)
 
     def run(
-        self, *seeds: int, quick: bool = False, join: Sequence[Path] = (), num_at_once: int = 1
+        self,
+        *seeds: int,
+        quick: bool = False,
+        join: Sequence[Path] = (),
+        num_at_once: int = 1,
+        arms: Sequence[str] = (),
     ) -> list[str]:
         request = replace(self.request(quick), joined=join)
         seeds = seeds or tuple(request.experiment.seeds)
-        return reproduce(request, seeds, self.machine, self.said.append, num_at_once)
+        return reproduce(request, seeds, self.machine, self.said.append, num_at_once, arms)
 
     def new_calls(self) -> list[str]:
         calls, self.machine.calls = self.machine.calls, []

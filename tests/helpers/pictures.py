@@ -1,4 +1,4 @@
-"""Images that are fine, and images that nobody can decode."""
+"""Valid images, and images that no library can decode."""
 
 import io
 import struct

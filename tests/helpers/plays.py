@@ -77,18 +77,18 @@ def linear(
     failure: Failed | None = None,
     seed: int = 0,
 ) -> Episode:
-    """A play in which each step is one role's reply and what was paid for it."""
+    """An episode in which each step is one role's reply and its rewards."""
     episode = Episode(f"{task}/{number}", "hand-v1", Task(task), seed, failure=failure)
     last = len(steps) - 1
-    for at, (role, paid) in enumerate(steps):
+    for at, (role, given) in enumerate(steps):
         episode.turns.append(turn(role, step=at, last=last, failure=failure))
-        episode.steps.append(Step(at - 1 if at else None, (at,), paid))
+        episode.steps.append(Step(at - 1 if at else None, (at,), given))
     episode.last = last if steps else None
     return episode
 
 
 def siblings(task: str, role: str, values: Sequence[float | Failed], number: int = 0) -> Episode:
-    """One decision of one role: a fork for each value, paid as process reward."""
+    """One decision of one role: a fork for each value, its process reward."""
     episode = Episode(f"{task}/{number}", "hand-v1", Task(task), 0)
     for branch, value in enumerate(values):
         failed = value if isinstance(value, Failed) else None
@@ -108,13 +108,16 @@ def removals(
     without: Mapping[str, float | Failed],
     fine: float = 0.0,
 ) -> Episode:
-    """A play in which each role speaks once, paid to the team at the end, and what it would have
-    been paid without a role, which the environment fines for its silence."""
+    """An episode in which each role speaks once and the team gets a reward at the end.
+
+    `without` has the team reward of the episode replayed without a role; the environment fines
+    that role for its silence.
+    """
     episode = linear(task, number, *((role, rewards()) for role in roles))
     episode.steps[-1].rewards = rewards(team=value)
-    for role, paid in without.items():
-        if isinstance(paid, Failed):
-            episode.without[role] = paid
+    for role, counterfactual in without.items():
+        if isinstance(counterfactual, Failed):
+            episode.without[role] = counterfactual
             continue
         parent = None
         for at, speaker in enumerate(roles):
@@ -128,7 +131,7 @@ def removals(
                 episode.turns.append(silent)
             parent = step
         last = episode.steps[-1]
-        last.rewards = Rewards(process=last.rewards.process, team=Scored(paid))
+        last.rewards = Rewards(process=last.rewards.process, team=Scored(counterfactual))
         episode.turns[-1].links.last = parent
         episode.without[role] = len(episode.steps) - 1
     return episode
@@ -139,12 +142,12 @@ def advantages(episode: Episode) -> list[float | None]:
 
 
 def play(env: Any, player: str, task: int) -> tuple[Any, list[tuple[str, Rewards]]]:
-    """One player in every role of a sequential environment: the end, and what each turn paid."""
+    """One player in every role of a sequential environment: the end, and the rewards per turn."""
     state: Any = env.reset(env.tasks("train")[task], 0)
-    paid: list[tuple[str, Rewards]] = []
+    given: list[tuple[str, Rewards]] = []
     while roles := env.acting(state):
         role = roles[0]
         result = env.step(state, {role: env.player(player)(env, state, role, random.Random(task))})
         state = result.state
-        paid.append((role, result.rewards))
-    return state, paid
+        given.append((role, result.rewards))
+    return state, given

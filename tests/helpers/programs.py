@@ -57,7 +57,7 @@ def post(url: str, key: str, body: dict[str, Any]) -> Any:
 
 
 class Two(Workflow[WorkflowConfig]):
-    """a says something, then b twice in one chat; the team is paid by what was said last."""
+    """a says something, then b twice in one chat; the last reply decides the team's reward."""
 
     id = "two-v1"
 
@@ -95,7 +95,7 @@ class Plain(Two):
 
 
 class Commanded(Two):
-    """A program in a process of its own."""
+    """A program in a separate process."""
 
     id = "commanded-v1"
 
@@ -105,7 +105,7 @@ class Commanded(Two):
 
 
 class Paying(Two):
-    """Pays on the way, by HTTP and in process."""
+    """Adds rewards during the episode, by HTTP and in process."""
 
     id = "paying-v1"
 
@@ -114,8 +114,8 @@ class Paying(Two):
         call(agents, "b", [{"role": "user", "content": "y"}])
         access = agents.rewards()
         name = first["id"].replace("chatcmpl-", "msg_")
-        paid = {"level": "process", "role": "a", "value": 0.25, "reply": name}
-        post(access["url"], access["api_key"], paid)
+        reward = {"level": "process", "role": "a", "value": 0.25, "reply": name}
+        post(access["url"], access["api_key"], reward)
         agents.add_rewards(agent={"b": Scored(0.5)})
         agents.add_rewards(team=Scored(0.125))
         return "paid"
@@ -129,7 +129,7 @@ class Broken(Two):
 
     id = "broken-v1"
     held = threading.Event()
-    """Set when the call that nobody waits for is under way."""
+    """Set when the call that the program does not await is in progress."""
 
     def tasks(self, split: Split) -> Sequence[Task]:
         kinds = ("raises", "silent", "unpaid", "leaves", "stray", "exits")

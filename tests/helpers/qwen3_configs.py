@@ -4,30 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-QWEN3 = {
-    "1.7B": (2048, 28, 16, 6144, True),
-    "8B": (4096, 36, 32, 12288, False),
-    "32B": (5120, 64, 64, 25600, False),
-}
-"""Hidden size, layers, heads, MLP size, and whether the output layer is the embedding."""
+from pettingllms.preflight.absent import QWEN3, qwen3_config
+
+__all__ = ["QWEN3", "qwen3", "write_config"]
 
 
 def qwen3(name: str, **changed: Any) -> dict[str, Any]:
     """The config.json of a size of Qwen3."""
-    hidden, layers, heads, mlp, tied = QWEN3[name]
-    return {
-        "model_type": "qwen3",
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "intermediate_size": mlp,
-        "vocab_size": 151936,
-        "max_position_embeddings": 40960,
-        "tie_word_embeddings": tied,
-        **changed,
-    }
+    return {**qwen3_config(name), **changed}
 
 
 def write_config(folder: Path, name: str) -> Path:

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Answer = Callable[[dict[str, Any]], "str | tuple[int, object]"]
-"""The body of a request in; a reply out, or a status and what stands in the answer."""
+"""The body of a request in; a reply out, or a status and the content of the answer."""
 
 
 class Serving:
@@ -51,7 +51,7 @@ def serving(answer: Answer, models: tuple[str, ...] = ("tiny/model",)) -> Iterat
         def log_message(self, *_: object) -> None: ...
 
     class Server(ThreadingHTTPServer):
-        def handle_error(self, *_: object) -> None: ...  # whoever asked may have gone
+        def handle_error(self, *_: object) -> None: ...  # the client may have disconnected
 
     server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)

@@ -16,7 +16,7 @@ def uniform(infos: Sequence[InfoState]) -> list[list[float]]:
 
 
 class Words(Environment[tuple[str, ...], EnvConfig]):
-    """A state is the words so far. Subclasses say who speaks, who sees what, and what is paid."""
+    """A state is the words so far. Subclasses define turns, observations and rewards."""
 
     players = {"random": lambda env, state, role, rng: rng.choice(env.legal(state, role))}
     late_rewards = True
@@ -121,7 +121,7 @@ def game_value(tree: Tree, linprog: Callable[..., Any]) -> float:
     for probability, at in tree.starts:
         chance[at] = probability
     parents: dict[int, Any] = {}
-    pays: dict[tuple[int, int], float] = {}
+    weighted: dict[tuple[int, int], float] = {}
     for at, node in enumerate(tree.nodes):
         for number, child in enumerate(node.children):
             role = tree.infos[node.info].role
@@ -132,9 +132,9 @@ def game_value(tree: Tree, linprog: Callable[..., Any]) -> float:
             for other in tree.roles:
                 last[other][child] = (node.info, number) if other == role else last[other][at]
             place = tuple(sequences[r][last[r][child]] for r in (first, second))
-            pays[place] = pays.get(place, 0.0) + chance[at] * node.rewards[number][0]
+            weighted[place] = weighted.get(place, 0.0) + chance[at] * node.rewards[number][0]
     payoff = np.zeros((len(sequences[first]), len(sequences[second])))
-    for place, amount in pays.items():
+    for place, amount in weighted.items():
         payoff[place] += amount
 
     def plans(role: str) -> tuple[Any, Any]:

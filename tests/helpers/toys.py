@@ -31,14 +31,14 @@ def play_digit(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 @dataclass(frozen=True)
 class Talk:
-    """What has been said so far, by whom."""
+    """What has been said so far, with the role that said it."""
 
     said: tuple[tuple[str, str], ...] = ()
     start: int = 0
 
 
 class Relay(Environment[Talk, EnvConfig]):
-    """`num_rounds` times a says a digit, then b, who sees it. Each is paid its digit at once."""
+    """`num_rounds` times a says a digit, then b, who sees it. Each digit is an immediate reward."""
 
     id = "relay-v1"
     players = {"random": play_digit}
@@ -76,7 +76,7 @@ class Relay(Environment[Talk, EnvConfig]):
 
 
 class Duel(Relay):
-    """a and b speak at the same time, once; each is paid its digit less the other's."""
+    """a and b speak at the same time, once; the reward is the own digit minus the other's."""
 
     id = "duel-v1"
 

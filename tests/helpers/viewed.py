@@ -9,6 +9,8 @@ from plays import overwrite
 
 from pettingllms.algos import make_algorithm_for
 from pettingllms.config import RunConfig, load_config, to_toml
+from pettingllms.runs.episode_summary import summarize_with
+from pettingllms.runs.folder import RunFolder
 from pettingllms.runs.trackers import JsonLines
 from pettingllms.training.collect import collect
 from pettingllms.types import Episode, read_episodes, write_episodes
@@ -25,15 +27,21 @@ def config_of(*overrides: str) -> RunConfig:
 def rolled(folder: Path, num_tasks: int, *overrides: str) -> list[Episode]:
     """Episodes of a noisy player."""
     config = config_of(f"rollout.num_tasks={num_tasks}", "env.num_tasks=2000", *overrides)
-    with ThreadPoolExecutor(1) as pool:  # a loop of its own, whoever asks
+    with ThreadPoolExecutor(1) as pool:  # the caller may already run an event loop
         pool.submit(collect, config, folder, "noisy").result()
     return list(read_episodes(folder / "episodes.jsonl"))
 
 
 def write_run(
-    folder: Path, episodes: Sequence[Episode], num_steps: int, *overrides: str
+    folder: Path,
+    episodes: Sequence[Episode],
+    num_steps: int,
+    *overrides: str,
+    num_shards: int = 1,
+    lines: bool = False,
 ) -> RunConfig:
-    """A run's folder, with the episodes dealt out to its steps."""
+    """A run's folder, with the episodes dealt out to the shards of its steps, or to JSON lines as
+    in version 0.1."""
     config = config_of(*overrides)
     (folder / "episodes").mkdir(parents=True)
     (folder / "config.toml").write_text(to_toml(config))
@@ -42,10 +50,24 @@ def write_run(
     for step in range(1, num_steps + 1):
         part = list(episodes[(step - 1) * size : step * size])
         make_algorithm_for(config).assign(part)
-        write_episodes(folder / "episodes" / f"step-{step:06d}.jsonl", part)
+        if lines:
+            write_episodes(folder / "episodes" / f"step-{step:06d}.jsonl", part)
+        else:
+            write_shards(folder, step, part, config, num_shards)
         tracker.log(step, metrics_of(step))
     tracker.close()
     return config
+
+
+def write_shards(
+    folder: Path, step: int, episodes: Sequence[Episode], config: RunConfig, num_shards: int = 1
+) -> None:
+    """The shards of a step."""
+    size = -(-len(episodes) // num_shards)
+    for number in range(num_shards):
+        part = episodes[number * size : (number + 1) * size]
+        path = RunFolder(folder).shard(step, number)
+        write_episodes(path, part, summarize_with(config.reward))
 
 
 def metrics_of(step: int) -> dict[str, float]:

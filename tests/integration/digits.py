@@ -1,4 +1,4 @@
-"""One environment file for all levels: roles in a row that are paid for digits and for brevity.
+"""One environment file for all levels: roles in a row, with rewards for digits and for brevity.
 
 Every reply of a real model gets a reward that differs a little from the next one's, so a step of
 training always has something to learn.
@@ -14,7 +14,7 @@ from pettingllms.types import TEAM, Submission
 
 class DigitsConfig(EnvConfig):
     num_roles: int = 2
-    """Seats in the row."""
+    """Number of roles in the row."""
     num_train: int = 40
     """Tasks to train on."""
 
@@ -65,9 +65,10 @@ class Digits(Environment):
 
 
 class JudgedDigits(Digits):
-    """The same, paid for by nobody but a judge, and only once all have spoken."""
+    """The same, but only a judge gives rewards, after all roles have spoken."""
 
     id = "judged_digits-v1"
+    submits = True
 
     def step(self, state: State, replies: Mapping[str, str]) -> StepResult:
         after = super().step(state, replies).state

@@ -1,4 +1,4 @@
-"""Scenarios with a whole team of real engines, each run in a process of its own by running.py."""
+"""Scenarios with a whole team of real engines, each run in a separate process by running.py."""
 
 import asyncio
 import hashlib
@@ -130,8 +130,8 @@ def adapters(config: Any, result: Path, options: dict[str, Any]) -> Any:
             for turn in episode.turns:
                 if turn.policy != only:
                     turn.credit.advantage = None
-        learnt = await team.learn(episodes, 2)
-        await team.publish(list(learnt))
+        learned = await team.learn(episodes, 2)
+        await team.publish(list(learned))
         alone = await fingerprints(team)
         files = await contents((await team._learners[group.name].files(only))[0])
         (result.parent / "adapter.bytes").write_bytes(files["adapter_model.safetensors"])
@@ -140,7 +140,7 @@ def adapters(config: Any, result: Path, options: dict[str, Any]) -> Any:
         await team.stop()
         return {
             "before": before, "together": together, "alone": alone, "only": only,
-            "memory": memory, "memory_after": memory_after, "trained": list(learnt),
+            "memory": memory, "memory_after": memory_after, "trained": list(learned),
         }  # fmt: skip
 
     with ray_running(config.cluster):
@@ -191,23 +191,24 @@ def stale(config: Any, result: Path, options: dict[str, Any]) -> Any:
         (group,) = team._groups
         publisher = team._publishers[group.name]
         await team.publish(list(await team.learn(await batch(team, 1), 1)))
+        old, _ = await team._learners[group.name].files(policy)
 
         await team.learn(await batch(team, 2), 2)
         team.versions[policy] += 1  # the loop believes that it has published
         skipped = await refused(team.learn(await batch(team, 3), 3))
         team.versions[policy] -= 1
 
-        old = team._engines[group.name]._published[policy]
         _, mark = await team._learners[group.name].files(policy)
         from pettingllms.cluster.engines import Published
 
-        await team._engines[group.name].publish(policy, Published(old.method, 2, old.files))
+        forgery = Published(group.publish_method, 2, old)
+        await team._engines[group.name].publish(policy, forgery)
         forged = await refused(publisher.check(policy, 2, mark))
         versionless = await refused(publisher.check(policy, 3, mark))
         team.versions[policy] = 2
-        mended = await publisher.publish(policy, 2)
+        repaired = await publisher.publish(policy, 2)
         await team.stop()
-        return {"skipped": skipped, "forged": forged, "behind": versionless, "mended": mended}
+        return {"skipped": skipped, "forged": forged, "behind": versionless, "mended": repaired}
 
     with ray_running(config.cluster):
         return asyncio.run(go())
@@ -312,10 +313,13 @@ def random_items(rng: np.random.Generator) -> list[Any]:
 async def learners_of(config: Any, group: Any, model: Path, num_ranks: int) -> Any:
     from pettingllms.cluster.learners import Learners
     from pettingllms.cluster.placement import learner_spec
+    from pettingllms.cluster.reservation import Place
+    from pettingllms.runtime.resources import CoreShare
 
     learner = config.learner.model_copy(update={"num_ranks": num_ranks})
     changed = config.model_copy(update={"learner": learner})
-    learners = Learners(learner_spec(changed, group, model, "cpu"), 0, 1)
+    place = Place({"num_cpus": 0, "num_gpus": 0}, CoreShare(num_threads=1))
+    learners = Learners(learner_spec(changed, group, model, "cpu"), [place] * num_ranks)
     await learners.start(loopback=True)
     return learners
 

@@ -15,11 +15,12 @@ import numpy as np
 from pettingllms.config import InferenceConfig, LearnerConfig, loss_config
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import PettingError
-from pettingllms.inference.engines.base import UNBOUND, EngineSpec
+from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.vllm import VllmEngine
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
+from pettingllms.runtime.resources import CoreShare
 from pettingllms.types import SampleRequest
 
 ADAPTERS = ("a", "b")
@@ -107,7 +108,7 @@ async def main(model: Path, kernels: str) -> dict[str, Any]:
     first, *later = (learner_of(model, seed) for seed in (1, 2, 3))
     config = InferenceConfig(max_model_len=512, max_num_seqs=16)
     spec = partial(EngineSpec, model, config, POLICIES, 8, len(ADAPTERS))
-    engine = VllmEngine(spec(cores=UNBOUND))
+    engine = VllmEngine(spec(core_share=CoreShare(num_threads=1, binds=False)))
     await engine.start()
     found = {"together": await together(engine, first)}
     if kernels != "stock":

@@ -16,6 +16,6 @@ if __name__ == "__main__":
     config, folder = load_config(root / "run.toml"), RunFolder(root / "run")
     folder.create(config)
     train(config, folder, Quiet())
-    found = folder.load(print)
+    found = folder.open(print)
     assert found is not None
     (root / "result.json").write_text(json.dumps(evaluate(config, found[1], print).exploitability))

@@ -1,4 +1,4 @@
-"""A gateway over a real vLLM engine, in a process of its own: what it recorded, as JSON.
+"""A gateway over a real vLLM engine, in a separate process: what it recorded, as JSON.
 
 drive_gateway.py MODEL RESULT PORT
 """
@@ -162,7 +162,7 @@ async def learner_gap(engine: VllmEngine, turns: list[Any]) -> float:
 
 
 async def client(access: dict[str, str]) -> Any:
-    """`speed` in a process of its own, as programs are."""
+    """Run `speed` in a separate process, as agent programs run."""
     script = await asyncio.create_subprocess_exec(
         *(sys.executable, str(Path(__file__).with_name("gateway_client.py"))),
         *(access["base_url"], access["api_key"]),

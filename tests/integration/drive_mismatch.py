@@ -22,13 +22,14 @@ import torch
 from pettingllms.cluster.canary import NUM_TOKENS as CANARY_TOKENS
 from pettingllms.config import InferenceConfig, LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
-from pettingllms.inference.engines.base import UNBOUND, EngineSpec
+from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.vllm import VllmEngine
 from pettingllms.inference.multimodal_chat import renderer_of
 from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.learners.weights import from_bytes, to_bytes
+from pettingllms.runtime.resources import CoreShare
 from pettingllms.types import user
 
 CHATS = {
@@ -120,7 +121,9 @@ def items_of(model: Path) -> list[Item]:
 async def main(model: Path, dtype: Any) -> dict[str, Any]:
     policies = policies_of(model)
     config = InferenceConfig(dtype=dtype, max_model_len=256, max_num_seqs=32)
-    spec = EngineSpec(model, config, tuple(policies), 16, 1, cores=UNBOUND, num_threads=2)
+    spec = EngineSpec(
+        model, config, tuple(policies), 16, 1, core_share=CoreShare(num_threads=2, binds=False)
+    )
     engine = VllmEngine(spec)
     await engine.start()
     num_layers = json.loads((model / "config.json").read_text())["num_hidden_layers"]

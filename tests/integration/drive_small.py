@@ -50,11 +50,12 @@ def trained(config: RunConfig, folder: RunFolder) -> dict[str, Any]:
             await super().start()
             add_prompt(self._team)
             history.append(await fingerprints(self._team))
-            saved = RunFolder(Path(config.train.init_from)).load(print)
+            saved = RunFolder(Path(config.train.init_from)).open(print)
             assert saved is not None
             for policy, group in self._team._trained():
                 files = await contents((await self._team._learners[group.name].files(policy))[0])
-                same = [saved[1][policy][name] == content for name, content in files.items()]
+                began = await contents(saved[1][policy])
+                same = [began[name] == content for name, content in files.items()]
                 began_as_taught[policy] = bool(same) and all(same)
 
         async def publish(self, step: Any, policies: list[str]) -> None:
@@ -94,7 +95,7 @@ def stopped(config: RunConfig, root: Path) -> None:
     asyncio.run(loop._train(config, RunFolder(root / "whole"), Quiet()))
     cut = RunFolder(root / "cut")
     asyncio.run(loop._train(config, cut, Stopping(after=2)))
-    found = cut.load(print)
+    found = cut.open(print)
     assert found is not None
     assert found[0].step == 2, "Ctrl-C did not stop it"
     asyncio.run(loop._train(cut.config(), cut, Quiet()))

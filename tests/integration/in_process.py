@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 from fakes import Ref
+from ranks import SavesInProcess
 
-from pettingllms.cluster.engines import Queue
+from pettingllms.cluster.engine_client import Queue
 from pettingllms.cluster.placement import engine_specs, learner_spec
 from pettingllms.inference.engines.torch import TorchEngine
 from pettingllms.learners.learner import Learner
+from pettingllms.runtime.busy_clock import BusyClock, Use
+from pettingllms.runtime.resources import CoreShare, wanted_threads
 
 
 class LocalEngines:
@@ -41,15 +44,21 @@ class LocalEngines:
     async def score(self, policy: str, given: Any) -> list[Any]:
         return [await self._engine.score(policy, given)]
 
+    async def use(self) -> list[Use]:
+        return []
 
-class LocalLearners:
+
+class LocalLearners(SavesInProcess):
     def __init__(self, spec: Any) -> None:
         self._spec = spec
+        self.clock = BusyClock()
 
     async def start(self, loopback: bool) -> None:
-        self._learner = Learner(self._spec)
+        self._learner = self.learner = Learner(self._spec)
 
     async def stop(self) -> None: ...
+
+    def watch(self, config: Any, notify: Any) -> None: ...
 
     async def call(self, method: str, *args: Any) -> Any:
         return getattr(self._learner, method)(*args)
@@ -62,14 +71,15 @@ class LocalLearners:
 @contextmanager
 def in_process() -> Iterator[None]:
     """Teams that are started inside have their engines and learners here."""
-    from pettingllms.cluster import team
+    from pettingllms.cluster import team, weight_sync
 
     def start_processes(self: Any, models: Any, learning: bool, sampling: bool) -> None:
         self.config = self.config.for_device("cpu")
         for at, group in enumerate(self._groups):
             model = models[group.name]
             if sampling:
-                (spec,) = engine_specs(self.config, group, model, "cpu", at, len(self._groups))
+                shares = [CoreShare(at, len(self._groups), wanted_threads())]
+                (spec,) = engine_specs(self.config, group, model, "cpu", shares)
                 self._engines[group.name] = LocalEngines(spec)
             if learning and group.trained:
                 spec = learner_spec(self.config, group, model, "cpu")
@@ -77,4 +87,5 @@ def in_process() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(team.Team, "_start_processes", start_processes)
+        patch.setattr(weight_sync, "transfer_of", lambda *_: None)  # this engine takes only files
         yield

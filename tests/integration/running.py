@@ -1,4 +1,4 @@
-"""Runs of the real program in processes of their own, and what they left behind."""
+"""Runs of the real program in separate processes, and the files they left behind."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import tomli_w
 from pettingllms.sandbox.process_usage import descendants
 
 HERE = Path(__file__).parent
+FOLDERS = (HERE, HERE.parent / "helpers", HERE.parent / "faults")
 ENV = f"{HERE / 'digits.py'}:Digits"
 Config = dict[str, Any]
 
@@ -46,7 +48,7 @@ def environment() -> dict[str, str]:
     return kept | {
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "PETTINGLLMS_TRACEBACK": "1",
-        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent / "helpers"), *_given_path()]),
+        "PYTHONPATH": os.pathsep.join([*map(str, FOLDERS), *_given_path()]),
     }
 
 
@@ -54,7 +56,9 @@ def _given_path() -> list[str]:
     return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 
 
-def start(log: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def start(
+    log: Path, *arguments: str, variables: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Start a program whose output goes to a file: engines inherit it, and a pipe would hang."""
     with log.open("wb") as file:
         return subprocess.Popen(
@@ -62,7 +66,7 @@ def start(log: Path, *arguments: str) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
-            env=environment(),
+            env=environment() | dict(variables or {}),
             start_new_session=True,
         )
 
@@ -123,7 +127,8 @@ def metrics_of(run_folder: Path) -> list[dict[str, Any]]:
         {
             key: value
             for key, value in json.loads(line).items()
-            if not key.startswith("time/") and not key.endswith("tokens_per_second")
+            if not key.startswith(("time/", "idle/"))
+            and not key.endswith(("tokens_per_second", "/seconds"))
         }
         for line in lines
     ]

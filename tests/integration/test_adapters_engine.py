@@ -38,7 +38,7 @@ def test_policies_of_one_engine_do_not_disturb_each_other(tiny: Path, tmp_path: 
 
 
 def test_vllms_own_kernels_give_a_base_request_an_adapter(tiny: Path, tmp_path: Path) -> None:
-    """If this fails, vLLM is mended, and our kernels are for speed alone."""
+    """If this fails, vLLM has fixed the defect, and our kernels only improve speed."""
     found = drive(tmp_path, tiny, "stock")["together"]
     print(found)
     assert max(found["alone"].values()) < CLOSE

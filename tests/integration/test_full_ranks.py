@@ -48,6 +48,6 @@ def test_a_sharded_run_resumes_from_files_that_ranks_wrote(
         json.loads((run / "checkpoints/step-000002/manifest.json").read_text())["files"]
         for run in (whole, cut)
     )
-    assert len(one) == 4  # weights and optimizer state of the policy and of the critic
+    assert len(one) == 8  # of each rank: weights and optimizer state of policy and critic
     assert one == other
     assert set(Path(tempfile.gettempdir()).glob(WRITTEN)) <= before

@@ -56,7 +56,7 @@ def test_a_step_changes_the_adapter_of_every_role_that_spoke(
     program, roles = OTHERS[package]
     found = drive(tmp_path, "levels", trained(program, roles, smollm2, num_steps=1))
     before, after = found["history"]
-    episodes = list(read_episodes(tmp_path / "run" / "episodes" / "step-000001.jsonl"))
+    episodes = list(read_episodes(tmp_path / "run" / "episodes" / "step-000001"))
     assert all(episode.failure is None for episode in episodes)
     spoke = {turn.role for episode in episodes for turn in episode.turns}
     assert roles[0] in spoke

@@ -1,6 +1,6 @@
-"""Hanabi move by move against OpenSpiel's, on the same deals: what a seat reads, may do, and wins.
+"""Hanabi move by move against OpenSpiel's, on the same deals: observations, moves and returns.
 
-What we compare is our prompt, read back into facts, with OpenSpiel's observation of the same seat.
+The test compares our prompt, read back into facts, with OpenSpiel's observation of the same player.
 """
 
 import random
@@ -74,7 +74,7 @@ def play_side_by_side(env: Any, game: Any, seed: int) -> str:
     skill = rng.choice((0.0, 0.5, 0.9, 1.0))
     state, oracle = env.reset(Task("any", seed=seed), 0), game.new_initial_state()
     order = iter([held.card for hand in state.hands for held in hand] + list(state.deck))
-    paid = 0.0
+    total = 0.0
     deal(oracle, order)
     while not oracle.is_terminal():
         position = oracle.current_player()
@@ -84,14 +84,14 @@ def play_side_by_side(env: Any, game: Any, seed: int) -> str:
         said = answer_in(player(env, state, env.roles[position], rng))
         result = env.step(state, {env.roles[position]: as_reply(said)})
         state = result.state
-        paid += result.rewards.team.value
+        total += result.rewards.team.value
         oracle.apply_action(moves[said])
         deal(oracle, order)
     assert env.acting(state) == ()
     for position in range(len(env.roles)):
         compare(env, state, oracle, position)
     assert [state.score] * len(env.roles) == oracle.returns()
-    assert paid == state.score
+    assert total == state.score
     return ending(env, state)
 
 
@@ -111,7 +111,7 @@ def ending(env: Any, state: Any) -> str:
 
 
 def compare(env: Any, state: Any, oracle: Any, position: int) -> dict[str, int]:
-    """Assert that the seat reads and may do the same; give OpenSpiel's number of each move."""
+    """Assert equal observations and legal moves; return OpenSpiel's number of each move."""
     ours = facts_of_prompt(env, env.observe(state, env.roles[position])[-1].content, position)
     moves: dict[str, int] = {}
     if not oracle.is_terminal():

@@ -21,6 +21,7 @@ from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.torch import TorchEngine
 from pettingllms.judges import JudgeContext, JudgeModel
 from pettingllms.judges.llm import LlmConfig, LlmJudge
+from pettingllms.runtime.resources import CoreShare
 from pettingllms.types import Scored, Submission
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -40,7 +41,9 @@ def test_a_real_judge_favours_a_place_and_swapping_takes_it_away() -> None:
 
 async def measured(model: Path) -> dict[str, float]:
     config = InferenceConfig(engine="torch", max_model_len=2048)
-    engine = TorchEngine(EngineSpec(model, config, ("reader",), num_threads=2))
+    engine = TorchEngine(
+        EngineSpec(model, config, ("reader",), core_share=CoreShare(num_threads=2))
+    )
     await engine.start()
     renderer = ChatRenderer(model)
     score = partial(engine.score_many, "reader")
@@ -49,7 +52,7 @@ async def measured(model: Path) -> dict[str, float]:
         (one,) = await reply_logprobs(score, renderer, [(messages, replies)])
         return one
 
-    judge_model = JudgeModel("reader", engine, renderer, 1.0, read, renderer.special)
+    judge_model = JudgeModel("reader", engine, renderer, read=read, special=renderer.special)
     context = JudgeContext(count, lambda name: judge_model, seed=1)
 
     asked = LlmConfig(kind="llm", policy="reader", verdict="read", max_letters=400)

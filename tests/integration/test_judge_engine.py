@@ -54,7 +54,7 @@ num_steps = 1
 """
 
 
-def test_smollm2_judges_the_stories_of_its_own_adapter(tmp_path: Path) -> None:
+def test_smollm2_judges_the_stories_that_its_adapter_writes(tmp_path: Path) -> None:
     model = os.environ.get("PETTINGLLMS_TEST_MODEL")
     if not model:
         pytest.skip("set PETTINGLLMS_TEST_MODEL")

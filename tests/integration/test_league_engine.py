@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from running import cli, kill_all, metrics_of, start, wait_for, write_config
 
+from pettingllms.types import read_episodes
+
 pytestmark = pytest.mark.engine
 
 pytest.importorskip("ray")
@@ -64,8 +66,8 @@ def test_a_league_that_was_killed_is_the_same_league(runs: Path) -> None:
     )
     assert killed == whole, "and all weights, bit by bit"
     for step in range(1, NUM_STEPS + 1):
-        name = f"episodes/step-{step:06d}.jsonl"
-        assert (runs / "killed" / name).read_text() == (runs / "whole" / name).read_text()
+        name = f"episodes/step-{step:06d}-000.zip"
+        assert (runs / "killed" / name).read_bytes() == (runs / "whole" / name).read_bytes()
 
 
 def test_the_pool_is_thinned_and_all_of_it_is_in_the_checkpoint(runs: Path) -> None:
@@ -83,10 +85,7 @@ def test_snapshots_were_met_and_measured(runs: Path) -> None:
     lines = metrics_of(runs / "whole")
     assert all("league/score_snapshots" in line for line in lines)
     assert [line["league/size"] for line in lines] == [2, 3, 4, 4, 4]
-    met = set()
-    for file in (runs / "whole" / "episodes").iterdir():
-        for line in file.read_text().splitlines():
-            met |= {turn["policy"] for turn in json.loads(line)["turns"]}
+    met = {turn.policy for episode in read_episodes(runs / "whole") for turn in episode.turns}
     assert "script:minimax" in met
     assert len({name for name in met if "@" in name}) > 2
 

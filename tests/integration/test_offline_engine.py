@@ -1,4 +1,4 @@
-"""Pairs and verifiers by the whole program: sampled, learnt on Ray, measured, served on a port."""
+"""Pairs and verifiers through the CLI: sampled, trained on Ray, measured, served on a port."""
 
 import json
 import os

@@ -43,7 +43,7 @@ def test_every_hand_agrees_with_openspiel(game: str) -> None:
     for seed in range(NUM_HANDS):
         rng = random.Random(seed)
         state, oracle = env.reset(env.tasks("train")[seed], 0), twin.new_initial_state()
-        cards, paid, length = list(state.cards), dict.fromkeys(env.roles, 0.0), 0
+        cards, totals, length = list(state.cards), dict.fromkeys(env.roles, 0.0), 0
         deal(oracle, game, cards)
         while not oracle.is_terminal():
             (role,) = env.acting(state)
@@ -54,13 +54,13 @@ def test_every_hand_agrees_with_openspiel(game: str) -> None:
             result = env.step(state, {role: move})
             for who, reward in result.rewards.agent.items():
                 assert isinstance(reward, Scored)
-                paid[who] += reward.value
+                totals[who] += reward.value
             oracle.apply_action(ACTIONS[game][move])
             deal(oracle, game, cards)
             state, length = result.state, length + 1
         assert env.acting(state) == ()
-        assert list(paid.values()) == oracle.returns()
-        returns.add(paid["player_1"])
+        assert list(totals.values()) == oracle.returns()
+        returns.add(totals["player_1"])
         lengths.add(length)
     assert len(returns) == {"kuhn_poker": 4, "leduc_poker": 15}[game]
     assert len(lengths) == {"kuhn_poker": 2, "leduc_poker": 7}[game]

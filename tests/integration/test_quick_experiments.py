@@ -9,8 +9,9 @@ from pettingllms.experiments.experiment import load_experiment
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.smoke]
 ROOT = HERE.parents[1]
-LONG = {"preference_vllm"}
-"""Experiments on a pretrained model, whose smoke run takes too long for CI."""
+LONG = {"preference_vllm", "propose"}
+"""Experiments on a pretrained model, whose smoke run takes too long for CI; and `propose`, whose
+floor is an estimate."""
 EXPERIMENTS = [
     pytest.param(path.parent.name, marks=[pytest.mark.long] * (path.parent.name in LONG))
     for path in sorted((ROOT / "experiments").glob("*/experiment.toml"))

@@ -1,10 +1,10 @@
 """Every reasoning, code and tool environment trains two real steps, as its three files say.
 
-The shipped configuration is what is run, made small: the levels differ by that alone. SmolLM2 is
-often wrong in one way only, and siblings that are paid alike have an advantage of zero. So there is
-a bonus for entropy, which moves whoever spoke, whatever it was paid. Exactly the policies that have
-replies to learn from change in a step, in the learner and in the sampler, and all others keep every
-bit. Which of them the rewards themselves had something to say to is printed, not asked for.
+The test runs the shipped configuration in a small form: the levels differ by that alone. SmolLM2 is
+often wrong in one way only, and siblings with equal rewards have an advantage of zero. So the test
+adds an entropy bonus, which moves every policy that spoke, whatever its reward. Exactly those
+policies that have replies to learn from change in a step, in the learner and in the sampler; all
+others keep every bit. Which of them had nonzero advantages is printed, not asserted.
 """
 
 import tomllib
@@ -42,9 +42,9 @@ def small(env: str, level: str, model: Path) -> dict[str, Any]:
 
 
 def learning(run_folder: Path, step: int) -> dict[str, bool]:
-    """Policies that have replies to learn from in a step, and whether any was paid unlike."""
+    """Policies with replies to learn from in a step, and whether any advantage is nonzero."""
     found: dict[str, bool] = {}
-    for episode in read_episodes(run_folder / "episodes" / f"step-{step:06d}.jsonl"):
+    for episode in read_episodes(run_folder / "episodes" / f"step-{step:06d}"):
         for turn in episode.turns:
             if turn.credit.advantage is not None and turn.num_tokens:
                 found[turn.policy] = found.get(turn.policy, False) or bool(turn.credit.advantage)
@@ -60,13 +60,13 @@ def test_two_real_steps(env: str, level: str, smollm2: Path, tmp_path: Path) -> 
     assert len(metrics) == 2
     assert len(found["history"]) == 3
     assert set(found["history"][0]) == set(config["policies"])
-    learnt = [learning(run_folder, step) for step in (1, 2)]
-    print({"case": (env, level), "paid unlike": learnt})
-    for (before, after), moving in zip(pairwise(found["history"]), learnt, strict=True):
+    learned = [learning(run_folder, step) for step in (1, 2)]
+    print({"case": (env, level), "nonzero advantage": learned})
+    for (before, after), moving in zip(pairwise(found["history"]), learned, strict=True):
         for side in ("learner", "sampler"):
             changed = {p for p in after if after[p][side] != before[p][side]}
             assert changed == set(moving), f"{side}: {changed} changed, {set(moving)} should have"
-    assert set().union(*learnt) == set(config["policies"])
+    assert set().union(*learned) == set(config["policies"])
     for line in metrics:
         assert line["rollout/failed_episodes"] == 0
         assert not {key: n for key, n in line.items() if key.endswith("/failed_share") and n}

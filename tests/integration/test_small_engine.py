@@ -142,12 +142,11 @@ def test_a_value_head_learns_what_a_judge_gives(root: Path) -> None:
     assert all(line["policies/p/value_loss"] > 0 for line in lines)
     config = load_config(root / "judged.toml")
     targets = []
-    for file in sorted((root / "judged" / "episodes").glob("*.jsonl")):
-        for episode in read_episodes(file):
-            for turn in episode.turns:
-                verdict = role_reward(episode, turn.role, config.reward)
-                assert isinstance(verdict, Scored)
-                assert turn.credit.returns is not None
-                assert turn.credit.returns[0] == pytest.approx(verdict.value, abs=1e-5)
-                targets.append(verdict.value)
+    for episode in read_episodes(root / "judged"):
+        for turn in episode.turns:
+            verdict = role_reward(episode, turn.role, config.reward)
+            assert isinstance(verdict, Scored)
+            assert turn.credit.returns is not None
+            assert turn.credit.returns[0] == pytest.approx(verdict.value, abs=1e-5)
+            targets.append(verdict.value)
     assert len(set(targets)) > 1, "a judge that says the same of all is no test"

@@ -56,7 +56,7 @@ def everything(run_folder: Path) -> dict[str, object]:
     return {
         "manifest": json.loads((newest / "manifest.json").read_text()),
         "metrics": metrics_of(run_folder),
-        "episodes": {file.name: file.read_text() for file in episodes},
+        "episodes": {file.name: file.read_bytes() for file in episodes},
     }
 
 

@@ -205,7 +205,7 @@ BOMBS = [
     "\\sum_{k=1}^{10^{12}} \\frac{1}{k^k}", "\\int_0^1 \\sin(\\sin(\\sin(x^{x}))) dx",
     "\\sqrt[10^{9}]{10^{10^{9}}}", "\\sin(10^{10^{8}})", "\\log_{2}(2^{2^{99999}})",
 ]  # fmt: skip
-"""Answers that a computer algebra system works on until somebody ends it."""
+"""Answers that a computer algebra system works on until its process is killed."""
 
 PIECES = [
     "\\frac{", "\\sqrt{", "\\sqrt[", "^{", "_{", "\\left(", "\\right)", "\\begin{pmatrix}",

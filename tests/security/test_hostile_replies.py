@@ -92,7 +92,7 @@ VOIDS = [
     "def f(:",
     "import sys; sys.setrecursionlimit(10**9)",
 ]
-"""What could make a reader of replies raise, or a prompt that nobody can encode."""
+"""What could make a parser of replies raise, or a prompt that no tokenizer can encode."""
 
 
 def failures(rewards: Rewards) -> list[Failed]:

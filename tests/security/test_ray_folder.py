@@ -1,4 +1,4 @@
-"""Nobody else on the machine can reach the sockets of a run's own cluster."""
+"""No other user of the machine can reach the sockets of a run's own cluster."""
 
 import json
 import os
@@ -56,8 +56,8 @@ def look(*words: str, **env: str) -> list[dict[str, Any]]:
 
 
 def check_ways(ways: list[Any], top: str) -> None:
-    """Every folder from the private one to the sockets is this user's alone, and nobody can put
-    another in place of the private one."""
+    """Every folder from the private one to the sockets is this user's alone, and no other user can
+    replace the private one."""
     for way in ways:
         inside = [seen for seen in way if seen[0].startswith(top)]
         assert len(inside) >= 3, way

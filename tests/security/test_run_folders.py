@@ -1,7 +1,9 @@
-"""A run's folder from somebody else: no command executes what it names, unless it is told to."""
+"""A run's folder from another user: no command executes what it names, unless it is told to."""
 
 import json
 import shutil
+import socket
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,12 +67,14 @@ COMMANDS: dict[str, list[str]] = {
     "view": ["view", "RUN", "--export", "OUT"],
     "plot": ["plot", "RUN"],
     "report": ["report", "RUN"],
+    "simulate": ["simulate", "RUN/config.toml"],
+    "simulate --calibrate": ["simulate", "RUN", "--calibrate", "--out", "OUT"],
 }
 
 
 @pytest.fixture(autouse=True)
 def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user who has run nothing yet, in a folder of their own."""
+    """A user who has run nothing yet, in an empty folder."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv(TRUST, raising=False)
     (tmp_path / "work").mkdir()
@@ -227,3 +231,21 @@ def test_a_run_that_names_only_what_ships_needs_no_flag(tmp_path: Path) -> None:
     assert RunFolder(run).config().env.id == "tic_tac_toe-v1"
     with pytest.raises(PettingError):
         RunFolder(tmp_path / "nothing").config()
+
+
+@pytest.mark.parametrize("command", ["check", "show-config", "score", "resume", "eval"])
+def test_no_command_contacts_a_server_that_a_received_run_names(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be given the API key that the folder names."""
+    monkeypatch.setenv("SECRET", "a key of this user")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.3)
+        run, _ = received(tmp_path, "env")
+        config = run / "config.toml"
+        data = tomllib.loads(config.read_text())
+        data["env"] = {"id": f"openenv:http://127.0.0.1:{server.getsockname()[1]}", "key": "SECRET"}
+        config.write_text(tomli_w.dumps(data))
+        assert "--trust-run-code" in call(COMMANDS[command], run)
+        with pytest.raises(TimeoutError):
+            server.accept()

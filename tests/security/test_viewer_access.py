@@ -1,4 +1,4 @@
-"""The viewer's key is on no command line, and whoever lacks it learns and breaks nothing."""
+"""The viewer's key is on no command line, and a client without it learns and breaks nothing."""
 
 import http.client
 import re

@@ -87,7 +87,7 @@ class ActorCritic(Algorithm):
     def assign(self, episodes: Sequence[Episode]) -> list[Group]:
         """Write the advantages and value targets of every trained turn."""
         self.clear(episodes)
-        estimates = list(self.estimates(episodes))
+        estimates = list(self.estimates(self.shaped(episodes)))
         for policy in dict.fromkeys(estimate.turn.policy for estimate in estimates):
             own = [estimate for estimate in estimates if estimate.turn.policy == policy]
             scaled = iter(self._scaled([number for e in own for number in e.advantages]))

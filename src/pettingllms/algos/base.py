@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
 from pettingllms.algos.credit import role_reward
+from pettingllms.algos.influence import shape_episodes
 from pettingllms.config import AlgoConfig, RewardConfig
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.types import Episode, Group, Member, Scored, Turn
@@ -34,6 +35,8 @@ class Algorithm(ABC):
     (rollout.on_limit)."""
     mixer: ClassVar[Mixer | None] = None
     """How the values of the roles are mixed into the value of the team; None for no mixing."""
+    team_only: ClassVar[bool] = False
+    """Whether it reads only team rewards."""
     min_samples: ClassVar[int] = 2
     """Samples per task (in a tree: per decision) that a comparison needs."""
     min_members: ClassVar[int] = 2
@@ -77,7 +80,7 @@ class Algorithm(ABC):
     def assign(self, episodes: Sequence[Episode]) -> list[Group]:
         """Write the advantage of every trained turn, and None to all others."""
         self.clear(episodes)
-        given: Any = self.groups(episodes)
+        given: Any = self.groups(self.shaped(episodes))
         if not isinstance(given, list) or not all(isinstance(one, Group) for one in given):
             raise self._wrong("groups", f"{given!r:.60}; expected a list of Group")
         groups: list[Group] = given
@@ -99,7 +102,7 @@ class Algorithm(ABC):
         """Ids of the tasks in which every advantage is 0; writes nothing. Nothing can be learned
         from them, for example because all rewards are equal."""
         useful: set[int] = set()
-        for group in self.groups(episodes):
+        for group in self.groups(self.shaped(episodes)):
             advantages = self._checked_advantages(group)
             for member, advantage in zip(group.members, advantages, strict=True):
                 useful |= {id(turn) for turn in member.turns if advantage}
@@ -126,6 +129,11 @@ class Algorithm(ABC):
 
     def _wrong(self, method: str, what: str) -> ConfigError:
         return ConfigError(f"algorithm {type(self).__name__}", [f"{method}() gave {what}"])
+
+    def shaped(self, episodes: Sequence[Episode]) -> Sequence[Episode]:
+        """The episodes with the same turns, and with process rewards after influence shaping."""
+        options = self.reward.influence
+        return episodes if options is None else shape_episodes(episodes, options)
 
     def clear(self, episodes: Sequence[Episode]) -> None:
         """Reset the advantages and value targets of all turns."""

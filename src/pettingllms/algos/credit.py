@@ -30,17 +30,6 @@ def turn_reward(episode: Episode, turn: Turn, mix: RewardConfig) -> Reward:
     return _penalized(_mixed(turn_levels(episode, turn), mix), [turn], mix)
 
 
-def shaped_reward(
-    episode: Episode, turn: Turn, process: Reward | None, mix: RewardConfig
-) -> Reward:
-    """As `turn_reward`, with a shaped process reward that depends on the whole episode."""
-    failure = episode.failure or turn.credit.failure
-    if failure is not None:
-        return failure
-    _, agent, team = turn_levels(episode, turn)
-    return _penalized(_mixed((process, agent, team), mix), [turn], mix)
-
-
 def decisions(episode: Episode) -> dict[tuple[int | None, str], list[Turn]]:
     """Sibling replies of one role to one state, by the previous step and the role."""
     found: dict[tuple[int | None, str], list[Turn]] = {}

@@ -15,6 +15,8 @@ from pettingllms.types import Episode, Group, Member, Scored
 class Magrpo(Algorithm):
     """A = R_t - mean of R_t over the episodes of the task, shared by all roles."""
 
+    team_only = True
+
     def groups(self, episodes: Sequence[Episode]) -> list[Group]:
         return self.grouped(part for episode in episodes for part in self._joint_actions(episode))
 

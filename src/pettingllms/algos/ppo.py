@@ -37,8 +37,8 @@ class PpoConfig(ActorCriticConfig):
 
     level: Literal["turn", "token"] = "turn"
     """Whether an action is a whole reply or a single token."""
-    gamma: float = Field(default=1.0, gt=0, le=1)
-    """Discount factor per action."""
+    gamma: float = Field(default=1.0, ge=0, le=1)
+    """Discount factor per action. 0: each action answers for its own reward only."""
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
     """GAE lambda per action. 1: returns minus values. 0: one-step TD errors. Use values near 1 for
     long replies with level = "token"."""

@@ -1,4 +1,4 @@
-"""Reward shaping of debates: the score of an answer, later scores, and influence on other roles.
+"""Influence shaping: the score of an answer, later scores, and influence on other roles.
 
 Plain numbers, after Park et al. (2025). A score measures whether an answer is correct, not whether
 it helped other roles. An answer therefore also gets a share of all later scores, and bonuses or
@@ -12,8 +12,10 @@ Definitions, in round t:
   itself does not count, so each of two roles can follow the other.
 - *Following* means to be on the side of the majority of round t - 1 now, but not in round t - 1. A
   role without an answer in round t - 1 can follow a right majority, but not a wrong one.
+- *Going against the majority* means to have been on its side in round t - 1, but not now.
 - *Leading* means to be on the side to which other roles switch between rounds t and t + 1. It
-  counts as a share of the other roles with a score in both rounds.
+  counts as a share of the other roles with a score in both rounds. With `lead_opposite`, being on
+  the side that they leave counts too.
 
 All answers of one round count as simultaneous. A wrong majority need not agree on one answer, as
 only scores are known. The cause of a switch is unknown too, so all roles on that side get the
@@ -23,36 +25,17 @@ bonus.
 import math
 from collections.abc import Mapping, Sequence
 
-from pydantic import Field
-
 from pettingllms.algos.credit import mean
-from pettingllms.config import AlgoConfig
+from pettingllms.config import InfluenceConfig
 
 Round = Mapping[str, float | None]
 """Score of each role in one round; None if it gave no answer that was scored. Roles that did not
 act or whose score failed are absent."""
 
 
-class DebateConfig(AlgoConfig):
-    """Options of debate."""
-
-    gamma: float = Field(default=0.3, ge=0, le=1)
-    """Discount of the mean score of all roles in later rounds; 0 to ignore later rounds."""
-    right_at: float = 0.5
-    """Minimum score of a correct answer."""
-    follow_right: float = Field(default=0.1, ge=0)
-    """Bonus for switching to a majority that was right in the previous round."""
-    follow_wrong: float = Field(default=0.1, ge=0)
-    """Penalty for leaving a right answer for a majority that was wrong in the previous round."""
-    lead_right: float = Field(default=0.1, ge=0)
-    """Bonus for a right answer, times the share of other roles that switch from wrong to right
-    next."""
-    lead_wrong: float = Field(default=0.1, ge=0)
-    """Penalty for a wrong answer, times the share of other roles that switch from right to wrong
-    next."""
-
-
-def shaped_score(rounds: Sequence[Round], role: str, at: int, config: DebateConfig) -> float | None:
+def shaped_score(
+    rounds: Sequence[Round], role: str, at: int, config: InfluenceConfig
+) -> float | None:
     """The shaped score of one answer; None if neither it nor any later answer that counts has a
     score."""
     own = rounds[at][role]
@@ -60,7 +43,7 @@ def shaped_score(rounds: Sequence[Round], role: str, at: int, config: DebateConf
     if not scores:
         return None
     bonuses = (following(rounds, role, at, config), leading(rounds, role, at, config))
-    return math.fsum([*scores, *bonuses])
+    return math.fsum([*scores, *(config.alpha * bonus for bonus in bonuses)])
 
 
 def later_scores(rounds: Sequence[Round], at: int, gamma: float) -> list[float]:
@@ -79,35 +62,40 @@ def majority(answers: Round, excluded: str, right_at: float) -> bool | None:
     return None if num_right == num_wrong else num_right > num_wrong
 
 
-def following(rounds: Sequence[Round], role: str, at: int, config: DebateConfig) -> float:
-    """`follow_right` or minus `follow_wrong` for switching to the majority of the previous
-    round."""
+def following(rounds: Sequence[Round], role: str, at: int, config: InfluenceConfig) -> float:
+    """The bonus or penalty for switching sides, by the majority of the previous round."""
     now = rounds[at][role]
     if at == 0 or now is None or role not in rounds[at - 1]:
         return 0.0
     side = majority(rounds[at - 1], role, config.right_at)
     before = rounds[at - 1][role]
     was_right = before is not None and before >= config.right_at
-    if side is None or was_right == side or (now >= config.right_at) != side:
+    is_right = now >= config.right_at
+    if side is None or was_right == is_right:
         return 0.0
-    return config.follow_right if side else -config.follow_wrong
+    if side == is_right:
+        return config.follow_right if is_right else -config.follow_wrong
+    if before is None:
+        return 0.0
+    return config.against_majority if is_right else -config.against_majority
 
 
-def leading(rounds: Sequence[Round], role: str, at: int, config: DebateConfig) -> float:
-    """`lead_right` or minus `lead_wrong`, times the share of other roles that switch next."""
+def leading(rounds: Sequence[Round], role: str, at: int, config: InfluenceConfig) -> float:
+    """The bonuses and penalties for the shares of other roles that switch next."""
     own = rounds[at][role]
     if own is None or at + 1 == len(rounds):
         return 0.0
-    side = own >= config.right_at
-    switched = [
-        (before >= config.right_at) != side and (after >= config.right_at) == side
+    moves = [
+        (before >= config.right_at, after >= config.right_at)
         for other, before in rounds[at].items()
         if other != role and before is not None and (after := rounds[at + 1].get(other)) is not None
     ]
-    if not any(switched):
+    if not moves:
         return 0.0
-    share = switched.count(True) / len(switched)
-    return share * (config.lead_right if side else -config.lead_wrong)
+    to_right, to_wrong = (moves.count(move) / len(moves) for move in ((False, True), (True, False)))
+    if own >= config.right_at:
+        return to_right * config.lead_right - to_wrong * config.lead_opposite
+    return to_right * config.lead_opposite - to_wrong * config.lead_wrong
 
 
 def _scores(a_round: Round) -> list[float]:

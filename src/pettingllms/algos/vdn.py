@@ -41,6 +41,7 @@ class Vdn(ActorCritic):
     Config = VdnConfig
     config: VdnConfig
     mixer: ClassVar[Mixer | None] = "sum"
+    team_only = True
 
     def joint_actions(self, episodes: Sequence[Episode]) -> list[list[Turn]]:
         return [

@@ -2,7 +2,7 @@
 
 from pettingllms.api.calls import dpo, evaluate, rollout, sft, train
 from pettingllms.api.configs import make_config
-from pettingllms.api.contests import check, tournament
+from pettingllms.api.contests import check, search_team, tournament
 from pettingllms.api.progress import PrintProgress
 from pettingllms.api.run_handle import Run
 from pettingllms.runs.callbacks import Callback
@@ -16,6 +16,7 @@ __all__ = [
     "evaluate",
     "make_config",
     "rollout",
+    "search_team",
     "sft",
     "tournament",
     "train",

@@ -12,8 +12,9 @@ from pettingllms.api.run_handle import Run, evaluate_weights
 from pettingllms.config import RunConfig
 from pettingllms.errors import ConfigError, PausedError, PettingError
 from pettingllms.runs.callbacks import Callback
-from pettingllms.runs.checkpoint import load_checkpoint
+from pettingllms.runs.checkpoint import open_checkpoint
 from pettingllms.runs.folder import CONFIG_FILE, VERSIONS_FILE, RunFolder, slug
+from pettingllms.runs.remote_folder import require_unused
 from pettingllms.training.collect import EPISODES_FILE
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ def train(
     """
     from pettingllms.training.train import train as run_training
 
-    folder = _folder(out, config)
-    return _start(run_training, make_config(config, **sections).for_training(), folder, callbacks)
+    folder, made = _folder(out, config), make_config(config, **sections).for_training()
+    require_unused(made.train.checkpoint_folder)
+    return _start(run_training, made, folder, callbacks)
 
 
 def sft(
@@ -129,7 +131,7 @@ def evaluate(
     if isinstance(config, str | Path) and Path(config).is_dir():
         return Run(config).evaluate(checkpoint=checkpoint, out=out, callbacks=callbacks, **sections)
     made = make_config(config, **sections)
-    weights = load_checkpoint(Path(checkpoint))[1] if checkpoint else {}
+    weights = open_checkpoint(Path(checkpoint))[1] if checkpoint else {}
     return evaluate_weights(made, weights, out, callbacks)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.api.user_classes import env_section, name_class
-from pettingllms.config import RunConfig, apply_overrides, parse_config, read_toml
+from pettingllms.config import RunConfig, apply_overrides, parse_config, read_config, read_toml
 from pettingllms.config.renames import migrate
 from pettingllms.config.user_code import named_places
 from pettingllms.errors import ConfigError
@@ -67,7 +67,7 @@ def _data(config: ConfigLike, overrides: Sequence[str]) -> dict[str, Any]:
     if isinstance(config, str | Path):
         path = Path(config)
         if not is_of_run(path):
-            return read_toml(path)
+            return read_config(path)
         require_trusted(path, overrides)
         return migrate(read_toml(path))
     if isinstance(config, RunConfig):

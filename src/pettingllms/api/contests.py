@@ -1,4 +1,4 @@
-"""`tournament` and `check`: calls that train nothing."""
+"""`tournament`, `search_team` and `check`: calls that train nothing."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +12,7 @@ from pettingllms.envs import Environment, make_env
 from pettingllms.runs.callbacks import Callback
 
 if TYPE_CHECKING:
+    from pettingllms.evaluation.team_search import FoundTeam
     from pettingllms.league.standings import Standings
     from pettingllms.preflight.machine import Finding
 
@@ -45,6 +46,32 @@ def tournament(
         notify=listener.on_message,
         progress=lambda done: listener.on_progress(done, planned.num_games),
     )
+
+
+def search_team(
+    executors: str = "noisy",
+    *,
+    num_episodes: int = 4000,
+    max_tokens: int | None = None,
+    seed: int = 0,
+    keys: Sequence[str] = (),
+    callbacks: Sequence[Callback] | None = None,
+    **options: Any,
+) -> "FoundTeam":
+    """Search for the best team of `team_design-v1` by evolution, with frozen executors.
+
+    `executors` is the player of all executors: a scripted player, a run folder, or a server. The
+    search uses exactly `num_episodes` episodes, or ends after `max_tokens` tokens. `options` are
+    those of the environment. `keys` name environment variables with servers' keys. `to_json()` of
+    the result has the best graph as a value for `env.design`, and the curve of the best graph.
+    """
+    from pettingllms.evaluation.team_search import TeamSearch, search_team
+
+    planned = TeamSearch(
+        executors, num_episodes, max_tokens, seed, options=options, keys=tuple(keys)
+    )
+    listener = progress_callbacks(callbacks)
+    return run_blocking(search_team, planned, notify=listener.on_message)
 
 
 def check(

@@ -1,6 +1,5 @@
 """`Run`: a run folder as an object, with its configuration, results and what to do next."""
 
-import json
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,12 +14,14 @@ from pettingllms.config.renames import migrate_metrics
 from pettingllms.errors import CheckpointError, ConfigError
 from pettingllms.policies.files import Saved
 from pettingllms.runs.callbacks import Callback
-from pettingllms.runs.checkpoint import checkpoint_name, checkpoints, load_checkpoint
-from pettingllms.runs.folder import CHECKPOINTS, CONFIG_FILE, EPISODES, RunFolder
-from pettingllms.runs.trackers import METRICS_FILE
+from pettingllms.runs.checkpoint import checkpoints, open_checkpoint
+from pettingllms.runs.folder import CHECKPOINTS, CONFIG_FILE, RunFolder
+from pettingllms.runs.remote_folder import fetch_missing
+from pettingllms.runs.trackers import METRICS_FILE, metric_rows
 from pettingllms.runs.trust import require_trusted
 from pettingllms.training.collect import EPISODES_FILE
-from pettingllms.types import Episode, read_episodes
+from pettingllms.types import Episode, episode_files, read_episodes
+from pettingllms.types.episode_files import step_of
 
 if TYPE_CHECKING:
     from pettingllms.training.evaluate import Evaluation
@@ -52,15 +53,14 @@ class Run:
         if not path.is_file():
             return []
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [migrate_metrics(json.loads(line)) for line in lines if line.endswith("\n")]
+        whole = (line for line in lines if line.endswith("\n"))
+        return [migrate_metrics(row) for row in metric_rows(whole)]
 
     def episodes(self, step: int | None = None) -> Iterator[Episode]:
         """The recorded episodes in the order of steps, or those of one step."""
-        files = sorted((self.path / EPISODES).glob("step-*.jsonl"))
-        if (self.path / EPISODES_FILE).is_file():
-            files.append(self.path / EPISODES_FILE)
+        files = episode_files(self.path)
         if step is not None:
-            files = [file for file in files if file.stem == checkpoint_name(step)]
+            files = [file for file in files if step_of(file) == step]
             if not files:
                 raise ConfigError(str(self.path), [f"has no episodes of step {step}"])
         for file in files:
@@ -89,10 +89,12 @@ class Run:
         self._use(env)
         check_resumable(self.path)
         config = self.config
-        if step is not None:
-            with self._folder.taken():
-                self._folder.go_back(step)
         listener = progress_callbacks(callbacks)
+        with self._folder.taken():
+            url = config.train.checkpoint_folder
+            fetch_missing(url, self.path / CHECKPOINTS, listener.on_message)
+            if step is not None:
+                self._folder.go_back(step)
         listener.on_message(f"run folder: {self.path}")
         run_blocking(train, config, self._folder, listener)
         return self
@@ -147,8 +149,8 @@ class Run:
                 raise CheckpointError(f"{self.path} has no checkpoint of step {step}; has: {known}")
             checkpoint = found[step]
         if checkpoint is not None:
-            return load_checkpoint(Path(checkpoint))[1]
-        load = self._folder.newest if needed else self._folder.load
+            return open_checkpoint(Path(checkpoint))[1]
+        load = self._folder.newest if needed else self._folder.open
         newest = load(warnings.warn)
         if newest is None:
             warnings.warn(f"{self.path} has no checkpoint; using untrained models", stacklevel=3)

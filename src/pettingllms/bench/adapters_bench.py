@@ -164,7 +164,7 @@ async def _round(trainer: Trainer, clock: PhaseClock) -> Round:
     learned = await trainer.learn(step)
     await trainer.publish(step, learned)
     clock.stop()
-    trainer.record(step)
+    await trainer.record(step)
     seconds = {phase: clock.seconds[phase] for phase in PHASES}
     num_tokens = sum(turn.num_tokens for episode in step.episodes for turn in episode.turns)
     return Round(num_tokens, {**seconds, "step": sum(seconds.values())})

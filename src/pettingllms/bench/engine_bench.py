@@ -27,14 +27,14 @@ from pettingllms.envs import make_env
 from pettingllms.errors import SamplerError
 from pettingllms.inference.chat import ChatRenderer, stop_ids
 from pettingllms.inference.engines.base import EngineSpec
-from pettingllms.inference.engines.vllm import vllm_environment, vllm_options
+from pettingllms.inference.engines.vllm_options import vllm_environment, vllm_options
 from pettingllms.inference.engines.vllm_worker import OWNER
 from pettingllms.learners.batches import Item, item_of, turns_of
 from pettingllms.learners.packing import pack_rows
 from pettingllms.learners.serialization import Units
 from pettingllms.models import find_model
 from pettingllms.rollouts import Player, Worker
-from pettingllms.runtime.resources import num_cores
+from pettingllms.runtime.resources import CoreShare, num_cores
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Failed, Sample, Sampler, SampleRequest, Task
 
@@ -206,20 +206,14 @@ async def _bench_rollout(
 ) -> tuple[Comparison, list[Episode]]:
     """The comparison, and the episodes of the last round."""
     from pettingllms.cluster.engines import Engines
-    from pettingllms.cluster.placement import cores_of, usable_cores
+    from pettingllms.cluster.reservation import local_places
 
     rollouts = Rollouts(model, num_requests, repeats + 1)
     config = InferenceConfig(max_num_seqs=num_requests, gpu_memory_utilization=SHARED_MEMORY)
-    spec = EngineSpec(
-        model,
-        config,
-        (POLICY,),
-        device=device,
-        cores=cores_of(0, 1),
-        num_threads=usable_cores(),
-    )
+    places = local_places(1, _gpus(device))
+    spec = EngineSpec(model, config, (POLICY,), device=device, core_share=places[0].core_share)
     environment = {name: value for name, value in vllm_environment(spec).items() if name != OWNER}
-    engines = Engines([spec], _gpus(device), 0, lambda _: None)
+    engines = Engines([spec], places, 0, lambda _: None)
     plain = Process("pettingllms.inference.plain_vllm", environment)
     episodes: list[Episode] = []
 
@@ -250,6 +244,7 @@ async def _bench_learner(
     model: Path, device: str, items: Sequence[Item], repeats: int
 ) -> Comparison:
     from pettingllms.cluster.learners import Learners
+    from pettingllms.cluster.reservation import Place
     from pettingllms.learners.learner_spec import LearnerSpec
 
     policy = LoraPolicy(model=str(model))
@@ -258,7 +253,8 @@ async def _bench_learner(
         model, {POLICY: policy}, config, loss_config(), REPLY_TOKENS, seed=0, device=device
     )
     num_threads = num_cores()
-    learners = Learners(spec, _gpus(device), num_threads)
+    place = Place({"num_cpus": 0, "num_gpus": _gpus(device)}, CoreShare(num_threads=num_threads))
+    learners = Learners(spec, [place])
     plain = Process("pettingllms.learners.plain_loop", {})
     num_tokens = sum(item.num_tokens for item in items)
     units = Units(items)

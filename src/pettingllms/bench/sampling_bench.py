@@ -18,10 +18,11 @@ from pettingllms.bench.cpu_time import cpu_seconds
 from pettingllms.config import InferenceConfig
 from pettingllms.config.engines import Dtype
 from pettingllms.errors import SamplerError
-from pettingllms.inference.engines.base import UNBOUND, EngineSpec
+from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.inference.engines.vllm import VllmEngine
 from pettingllms.models import find_model
 from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE, Files
+from pettingllms.runtime.resources import CoreShare
 from pettingllms.types import Sample, SampleRequest
 
 ADAPTER, BASE = "adapter", "base"
@@ -89,7 +90,8 @@ async def _bench(
 ) -> SamplingBench:
     adapters = tuple(f"{ADAPTER}{at}" for at in range(num_adapters))
     config = InferenceConfig(dtype=dtype, max_model_len=512, max_num_seqs=num_requests)
-    spec = EngineSpec(model, config, (BASE, *adapters), RANK, num_adapters, cores=UNBOUND)
+    share = CoreShare(num_threads=1, binds=False)
+    spec = EngineSpec(model, config, (BASE, *adapters), RANK, num_adapters, core_share=share)
     engine = SwitchedEngine(spec)
     phase("loading the model")
     await engine.start()

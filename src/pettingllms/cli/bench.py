@@ -87,6 +87,31 @@ def print_sampling_bench(
     console.print(table)
 
 
+def print_publish_bench(
+    model: str, dtype: Dtype, num_ranks: int, num_replicas: int, repeats: int, as_json: bool
+) -> None:
+    """Run the benchmark of publishing a full model and print it."""
+    from pettingllms.bench.publish_bench import bench_publish
+
+    arguments = (model, dtype, num_ranks, num_replicas, repeats)
+    if as_json:
+        console.out(json.dumps(asdict(bench_publish(*arguments))), highlight=False)
+        return
+    with console.status("starting") as status:
+        result = bench_publish(*arguments, status.update)
+    title = f"{result.model}, {result.dtype}, {num_ranks} ranks to {num_replicas} engines"
+    table = Table(title, "stream", "files", title="bench publish")
+    sides = (result.stream, result.files)
+    table.add_row("seconds", *(f"{side.seconds:.1f}" for side in sides))
+    table.add_row("CPU-seconds", *(f"{side.cpu_seconds:.1f}" for side in sides))
+    table.add_row(
+        "peak memory of ranks, MiB",
+        *(", ".join(f"{peak:.0f}" for peak in side.peak_mib) for side in sides),
+    )
+    table.add_row("files over stream", f"{result.ratio:.2f}", "")
+    console.print(table)
+
+
 def print_adapters_bench(
     model: str, dtype: Dtype, num_policies: int, repeats: int, as_json: bool
 ) -> None:

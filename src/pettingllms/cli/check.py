@@ -12,6 +12,7 @@ from rich.table import Table
 
 from pettingllms.cli.console import console
 from pettingllms.config import RunConfig, to_toml
+from pettingllms.preflight.absent import find_absent_data
 from pettingllms.preflight.machine import Finding, examine, find_device, find_gpus
 from pettingllms.preflight.run import inspect
 from pettingllms.runs.trust import load_inspected_config
@@ -84,10 +85,11 @@ def _count(num_problems: int) -> str:
 
 def print_config(path: Path, overrides: Sequence[str]) -> None:
     """Print the resolved config: with colors on a terminal, else as plain TOML."""
-    config = load_inspected_config(path, overrides)
+    config = load_inspected_config(path, overrides, needs_data=False)
     if (device := find_device(config.cluster, find_gpus())) is not None:
         config = config.for_device(device)
-    text = to_toml(config, used_only=True)
+    notes = [f"# {one.what}; {one.advice}\n" for one in find_absent_data(config)]
+    text = "".join([*notes, to_toml(config, used_only=True)])
     if console.is_terminal:
         console.print(Syntax(text, "toml", background_color="default"))
     else:

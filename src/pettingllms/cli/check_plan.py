@@ -1,7 +1,6 @@
 """`check CONFIG --gpu`: the memory plan of a config on named hardware."""
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,11 +11,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from pettingllms.cli.check import MARKS
+from pettingllms.cli.check_layout import as_data, print_picture
 from pettingllms.cli.console import console
-from pettingllms.policies import check_lora_dtype, check_resources, plan_models
+from pettingllms.policies import (
+    check_lora_dtype,
+    check_placement,
+    group_resources,
+    plan_models,
+)
+from pettingllms.preflight.absent import find_absent
 from pettingllms.preflight.advice import Change, advise, find_fix
 from pettingllms.preflight.estimates import ProcessEstimate, amount, largest
 from pettingllms.preflight.hardware import Hardware
+from pettingllms.preflight.machine import Finding
 from pettingllms.preflight.sizing import MemoryPlan, plan_memory
 from pettingllms.runs.trust import load_inspected_config
 
@@ -26,9 +33,9 @@ NUM_SHOWN = 4
 
 def check_plan(path: Path, overrides: Sequence[str], hardware: Hardware, as_json: bool) -> None:
     """Print the memory that each process needs; exit code 1 if the run does not fit."""
-    config = load_inspected_config(path, overrides)
+    config = load_inspected_config(path, overrides, needs_data=False)
     groups = plan_models(config)
-    check_resources(config, groups, math.inf)
+    check_placement(config, groups)
     check_lora_dtype(config, groups)
     plan = plan_memory(config, hardware)
     changes = [] if plan.fits else advise(plan)
@@ -51,7 +58,11 @@ def _print_plan(
     for process in plan.processes:
         table.add_row(*_row(plan, process))
     console.print(table)
-    for finding in plan.findings():
+    if plan.layout is not None:
+        groups = plan_models(plan.config)
+        widths = {g.name: group_resources(plan.config, g).tensor_parallel for g in groups}
+        print_picture(plan.layout, widths)
+    for finding in _findings(plan):
         advice = f"\n  → {escape(finding.advice)}" if finding.advice else ""
         line = f"{MARKS[finding.level]} {escape(finding.what)}{advice}"
         console.print(line, soft_wrap=True)
@@ -60,6 +71,10 @@ def _print_plan(
         return
     console.print(f"[red]does not fit[/]: {escape(str(path))}")
     _print_advice(changes, fix)
+
+
+def _findings(plan: MemoryPlan) -> list[Finding]:
+    return [*plan.findings(), *find_absent(plan.config)]
 
 
 def _row(plan: MemoryPlan, process: ProcessEstimate) -> tuple[str, ...]:
@@ -101,6 +116,7 @@ def _as_data(
         "hardware": asdict(plan.hardware),
         "num_gpus": plan.num_gpus,
         "node_bytes": round(plan.node_bytes),
+        "layout": as_data(plan.layout),
         "processes": [
             {
                 **asdict(process),
@@ -110,7 +126,7 @@ def _as_data(
             }
             for process in plan.processes
         ],
-        "findings": [asdict(finding) for finding in plan.findings()],
+        "findings": [asdict(finding) for finding in _findings(plan)],
         "changes": [
             {
                 "overrides": change.overrides,

@@ -1,7 +1,7 @@
-"""Commands of the panel Models and data: `models`, `export`, `rollout`, `score`, `verifier`."""
+"""Commands of the panel Models and data: `models`, `export`, `push`, `rollout`, `episodes`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -41,11 +41,64 @@ def export(
         str | None, typer.Option(help="Policy to export, if several were trained.")
     ] = None,
     checkpoint: Checkpoint = None,
+    format: Annotated[  # noqa: A002 - the name of the option
+        Literal["model", "inspect", "atif"],
+        typer.Option(help="model: weights or an adapter. inspect, atif: episodes for other tools."),
+    ] = "model",
 ) -> None:
-    """Export a trained policy to a folder that Transformers, PEFT and vLLM load."""
+    """Export a trained policy for Transformers, PEFT and vLLM, or episodes for Inspect or ATIF."""
+    if format != "model":
+        from pettingllms.cli.export_episodes import export_episodes
+
+        export_episodes(run, out, format, policy, checkpoint)
+        return
     from pettingllms.cli.train import export_policy
 
     export_policy(run, policy, checkpoint, out)
+
+
+def push(
+    run: RunPath,
+    repo: Annotated[
+        str, typer.Argument(metavar="OWNER/NAME", help="Repository.", show_default=False)
+    ],
+    policy: Annotated[
+        str | None, typer.Option(help="Policy to push, if several were trained.")
+    ] = None,
+    checkpoint: Checkpoint = None,
+    episodes: Annotated[
+        bool,
+        typer.Option(
+            "--episodes", help="Push recorded episodes to the dataset OWNER/NAME-episodes."
+        ),
+    ] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Create private repositories.")
+    ] = False,
+    base: Annotated[
+        str,
+        typer.Option(metavar="OWNER/NAME", help="Base on the hub, if the config names a folder."),
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write the card to --out and upload nothing.")
+    ] = False,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="With --dry-run: folder of the card.")
+    ] = Path("card"),
+) -> None:
+    """Push a trained policy with a model card to the Hugging Face hub."""
+    from pettingllms.cli.push import push_policy
+
+    push_policy(
+        run,
+        repo,
+        policy,
+        checkpoint,
+        base=base,
+        private=private,
+        episodes=episodes,
+        out=out if dry_run else None,
+    )
 
 
 def rollout(
@@ -67,7 +120,11 @@ def rollout(
 def score(
     episodes: Annotated[
         Path,
-        typer.Argument(metavar="EPISODES", help="Episode file (JSON lines).", show_default=False),
+        typer.Argument(
+            metavar="EPISODES",
+            help="Episode file, or step such as RUN/episodes/step-000001.",
+            show_default=False,
+        ),
     ],
     algo: Annotated[
         str | None,
@@ -85,6 +142,25 @@ def score(
     from pettingllms.cli.rollout import score_episodes
 
     score_episodes(episodes, algo, config, out)
+
+
+def episodes(
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="Run folder or episode file.", show_default=False),
+    ],
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Only the episodes of this training step.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a file: JSON lines, or a shard named *.zip."),
+    ] = None,
+) -> None:
+    """Print recorded episodes as JSON lines, for jq and other programs."""
+    from pettingllms.cli.episodes import print_episodes
+
+    print_episodes(run, step, out)
 
 
 @models_app.command("get")

@@ -13,6 +13,7 @@ from pettingllms.envs import Environment, check_env, make_env
 from pettingllms.envs.contract_faults import ContractViolation, require_no_faults, run_with_timeout
 from pettingllms.errors import ConfigError, PettingError, describe
 from pettingllms.registry import ALGORITHMS, ENVIRONMENTS
+from pettingllms.runtime.shipped import shipped
 
 
 def list_envs() -> None:
@@ -76,6 +77,18 @@ def list_algos() -> None:
         cls = ALGORITHMS.load(name)
         table.add_row(f"[bold]{name}[/]", cls.rollout_type(), cls.__doc__.splitlines()[0])
     console.print(table)
+
+
+def list_configs() -> None:
+    """Print the configs that ship with the package, with their first comment."""
+    folder = shipped("configs")
+    table = Table("config", "what it trains", title="Configs")
+    for file in sorted(folder.glob("*.toml")):
+        first = file.read_text(encoding="utf-8").partition("\n")[0]
+        table.add_row(f"[bold]{file.stem}[/]", escape(first.removeprefix("# ")))
+    console.print(table)
+    console.print("Train one: [bold]pettingllms train NAME[/]. The files are in", end=" ")
+    console.print(f"[bold]{escape(str(folder))}[/]", soft_wrap=True)
 
 
 def check_contract(name: str, options: Sequence[str], num_episodes: int, seconds: float) -> None:

@@ -12,7 +12,7 @@ from pettingllms.cli.console import console, warn
 from pettingllms.config import RunConfig
 from pettingllms.errors import ConfigError
 from pettingllms.policies.files import Saved
-from pettingllms.runs.checkpoint import load_checkpoint
+from pettingllms.runs.checkpoint import open_checkpoint
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder
 from pettingllms.runs.scores import Estimate, RoleScore
 from pettingllms.runs.trust import load_run_config, load_user_config
@@ -65,13 +65,13 @@ def weights_of(
     without a checkpoint is an error."""
     if path.is_file():
         config = load_user_config(path, overrides)
-        return config, load_checkpoint(checkpoint)[1] if checkpoint else {}
+        return config, open_checkpoint(checkpoint)[1] if checkpoint else {}
     if not (path / CONFIG_FILE).is_file():
         raise ConfigError(str(path), ["is neither a config nor a run folder; give one of them"])
     config = load_run_config(path / CONFIG_FILE, overrides)
     run = RunFolder(path)
-    load = run.newest if needed else run.load
-    newest = load_checkpoint(checkpoint) if checkpoint else load(warn)
+    load = run.newest if needed else run.open
+    newest = open_checkpoint(checkpoint) if checkpoint else load(warn)
     if newest is None:
         warn(f"{path} has no checkpoint yet; using the models before training")
     return config, newest[1] if newest else {}

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.markup import escape
@@ -15,7 +16,10 @@ from rich.table import Table
 
 from pettingllms.cli.console import console, warn
 from pettingllms.cli.eval import weights_of
+from pettingllms.config import apply_overrides
 from pettingllms.errors import ConfigError
+from pettingllms.evaluation.suites.bench_data import require_data
+from pettingllms.evaluation.suites.comparison import read_baseline
 from pettingllms.evaluation.suites.evaluate import run_suite
 from pettingllms.evaluation.suites.evaluated import (
     EvaluatedPlayer,
@@ -24,10 +28,20 @@ from pettingllms.evaluation.suites.evaluated import (
     evaluated_script,
     evaluated_server,
 )
-from pettingllms.evaluation.suites.results import BENCHES, RESULTS, Report
+from pettingllms.evaluation.suites.results import BENCHES, RESULTS
 from pettingllms.evaluation.suites.rollouts import Settings
-from pettingllms.evaluation.suites.suite import load_suite
-from pettingllms.evaluation.suites.table import NONE, SHORT_LEGEND, TABLE, remarks, short_rows
+from pettingllms.evaluation.suites.suite import Changes, Suite, load_suite
+from pettingllms.evaluation.suites.suite_report import Report
+from pettingllms.evaluation.suites.table import (
+    NONE,
+    PUBLISHED_TITLE,
+    TABLE,
+    legend,
+    reference_rows,
+    remarks,
+    short_rows,
+    source_lines,
+)
 from pettingllms.experiments.suite_figure import FIGURE, draw_report
 from pettingllms.runs.folder import CONFIG_FILE, slug
 
@@ -46,6 +60,9 @@ class Order:
     policy: str
     num_tasks: int | None
     num_samples: int | None
+    benches: Sequence[str]
+    options: Sequence[str]
+    compare: Path | None
     keys: Sequence[str]
     skip_missing: bool
     out: Path | None
@@ -60,6 +77,9 @@ class Order:
             ("--checkpoint", self.checkpoint),
             ("--tasks", self.num_tasks),
             ("--samples", self.num_samples),
+            *(("--bench", name) for name in self.benches),
+            *(("--option", text) for text in self.options),
+            ("--compare", self.compare),
             ("--seed", settings.seed or None),
             ("--temperature", settings.temperature),
         ]
@@ -68,11 +88,39 @@ class Order:
         words = ["pettingllms", "eval", *([self.run] if self.run else []), *self.overrides, *given]
         return shlex.join([*words, *(["--skip-missing"] if self.skip_missing else [])])
 
+    def suite_to_run(self) -> Suite:
+        """The suite with the benchmarks, numbers and options that were asked for."""
+        options: dict[str, Any] = {}
+        if problems := apply_overrides(options, self.options):
+            raise ConfigError("--option", problems)
+        changes = Changes(
+            num_tasks=self.num_tasks,
+            num_samples=self.num_samples,
+            options=options,
+            names=self.benches,
+        )
+        return load_suite(self.suite).changed(changes)
+
+    def changed(self, settings: Settings) -> list[str]:
+        """Options that replace numbers of the benchmarks."""
+        parts = [
+            ("--tasks", self.num_tasks),
+            ("--samples", self.num_samples),
+            *(("--option", text) for text in self.options),
+            ("--temperature", settings.temperature),
+        ]
+        return [f"{name} {value}" for name, value in parts if value is not None]
+
 
 def evaluate_suite(order: Order, settings: Settings) -> None:
     """Run the missing benchmarks of a suite; exit code 1 if one has no result."""
-    suite = load_suite(order.suite).with_numbers(order.num_tasks, order.num_samples)
+    suite = order.suite_to_run()
+    baseline = read_baseline(order.compare) if order.compare else None
+    if not order.skip_missing:
+        require_data(suite)
     evaluated = _evaluated(order, settings)
+    report = Report(suite, evaluated, settings, order.command(settings))
+    report.changed, report.baseline = order.changed(settings), baseline
     folder = order.out or ROOT / slug(Path(order.suite).stem) / slug(
         f"{evaluated.kind} {evaluated.name}"
     )
@@ -82,12 +130,9 @@ def evaluate_suite(order: Order, settings: Settings) -> None:
         Progress(*columns, console=console, transient=True, disable=order.as_json) as progress,
     ):
         bar = progress.add_task("preparing", total=None)
-        report = run_suite(
-            suite,
-            evaluated,
-            settings,
+        run_suite(
+            report,
             folder,
-            order.command(settings),
             notify=warn if order.as_json else lambda text: progress.console.print(escape(text)),
             skip_missing=order.skip_missing,
             progress=lambda name, done, total: progress.update(
@@ -154,14 +199,25 @@ def _is_address(text: str) -> bool:
 
 
 def _print(report: Report) -> None:
-    head, *rows = short_rows(report)
-    title = escape(f"{report.suite.title}: {report.evaluated.name}")
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1))
+    _print_table(f"{report.suite.title}: {report.evaluated.name}", short_rows(report), 2)
+    for line in (*remarks(report), legend(report, short=True)):
+        console.print(escape(line))
+    if published := reference_rows(report):
+        _print_table(PUBLISHED_TITLE, published, 4)
+        for line in source_lines(report):
+            console.print(escape(line))
+
+
+def _print_table(title: str, table_rows: list[list[str]], num_texts: int) -> None:
+    """Print a table without columns that say nothing; the first columns are texts."""
+    head, *rows = table_rows
+    table = Table(
+        title=escape(title), title_justify="left", title_style="bold", box=None, padding=(0, 1)
+    )
     shown = [at for at in range(len(head)) if any(row[at] not in ("0", NONE) for row in rows)]
     for at in shown:
-        table.add_column(head[at], justify="left" if at < 2 else "right", no_wrap=at > 1)
+        is_text = at < num_texts
+        table.add_column(head[at], justify="left" if is_text else "right", no_wrap=not is_text)
     for row in rows:
         table.add_row(*(escape(row[at]) for at in shown))
     console.print(table)
-    for line in (*remarks(report), SHORT_LEGEND):
-        console.print(escape(line))

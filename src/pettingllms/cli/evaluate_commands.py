@@ -46,7 +46,7 @@ def evaluate(
     suite: Annotated[
         str,
         typer.Option(
-            help="Run benchmarks: math, code, tools, games, puzzles, or a TOML file.",
+            help="Run benchmarks: a name of `list suites`, such as aime, or a TOML file.",
             rich_help_panel=SUITES,
         ),
     ] = "",
@@ -63,6 +63,32 @@ def evaluate(
     samples: Annotated[
         int | None,
         typer.Option(min=1, help="Episodes per task, the k of pass@k.", rich_help_panel=SUITES),
+    ] = None,
+    bench: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Run only the benchmark of this name, or those with this in their names; "
+            "repeatable.",
+            rich_help_panel=SUITES,
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Environment option of all benchmarks, such as test_data=gsm8k:rows.jsonl; "
+            "repeatable.",
+            rich_help_panel=SUITES,
+        ),
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Compare with a results.json of another evaluation, paired by task.",
+            rich_help_panel=SUITES,
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.", rich_help_panel=SUITES)] = 0,
     temperature: Annotated[
@@ -86,7 +112,7 @@ def evaluate(
         bool,
         typer.Option(
             "--skip-missing",
-            help="Skip benchmarks whose package or program is not installed.",
+            help="Skip benchmarks whose package, program or data is not on this machine.",
             rich_help_panel=SUITES,
         ),
     ] = False,
@@ -104,8 +130,8 @@ def evaluate(
     from pettingllms.evaluation.suites.rollouts import Settings
 
     order = Order(
-        suite, run, player, overrides or [], checkpoint, policy, tasks, samples, key or [],
-        skip_missing, out, as_json,
+        suite, run, player, overrides or [], checkpoint, policy, tasks, samples, bench or [],
+        option or [], compare, key or [], skip_missing, out, as_json,
     )  # fmt: skip
     evaluate_suite(order, Settings(seed, concurrent, seconds, temperature))
 
@@ -151,7 +177,7 @@ def tournament(
         ),
     ] = None,
     rounds: Annotated[
-        int, typer.Option(min=1, help="Rounds; in each, all pairs meet in every role.")
+        int, typer.Option(min=1, help="Rounds; in each, every pair plays in all roles.")
     ] = 20,
     seed: Seed = 0,
     temperature: Annotated[
@@ -216,10 +242,12 @@ def reproduce(
         bool, typer.Option("--quick", help="Smoke run in minutes; exit code 1 if it fails.")
     ] = False,
     seed: Annotated[list[int] | None, typer.Option(help="Run only this seed; repeatable.")] = None,
+    arm: Annotated[list[str] | None, typer.Option(help="Run only this arm; repeatable.")] = None,
     out: Out = None,
     experiments: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder of the experiments.")
-    ] = Path("experiments"),
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder of the experiments. Default: those shipped."),
+    ] = None,
     docs: Annotated[
         bool, typer.Option("--docs", help="Copy table, figure, slides and numbers to docs/results.")
     ] = False,
@@ -234,4 +262,6 @@ def reproduce(
     """Run an experiment, or the missing parts, and write its table, figure and slides."""
     from pettingllms.cli.reproduce import reproduce_experiment
 
-    reproduce_experiment(name, experiments, quick, seed or [], out, docs, join or [], jobs)
+    reproduce_experiment(
+        name, experiments, quick, seed or [], out, docs, join or [], jobs, arm or []
+    )

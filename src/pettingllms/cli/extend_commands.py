@@ -1,4 +1,4 @@
-"""Commands of the panel Extend: `check-env` and `bench`; `gateway` is in gateway.py."""
+"""Commands of the panel Extend: `check-env` and `bench`; others have modules."""
 
 from typing import Annotated, Literal
 
@@ -28,9 +28,21 @@ def check_env(
 def bench_rollout(
     episodes: Annotated[int, typer.Option(min=200, help="Episodes in parallel.")] = 10_000,
     repeats: Repeats = 5,
+    workers: Annotated[
+        list[int] | None,
+        typer.Option(min=0, help="Measure this number of rollout workers instead. Repeatable."),
+    ] = None,
+    tasks: Annotated[int, typer.Option(min=1, help="Tasks of 8 episodes, for --workers.")] = 64,
+    model: ModelFolder = SMOLLM2,
     as_json: Json = False,
 ) -> None:
-    """Measure time per turn with few and many parallel episodes, and memory per episode."""
+    """Measure time per turn with few and many parallel episodes, and memory per episode. With
+    --workers, measure rollout workers under Ray at 4k-token prompts with an engine that waits."""
+    if workers:
+        from pettingllms.cli.bench_workers import print_workers_bench
+
+        print_workers_bench(model, workers, tasks, as_json)
+        return
     from pettingllms.cli.bench import print_rollout_bench
 
     print_rollout_bench(episodes, repeats, as_json)
@@ -66,6 +78,23 @@ def bench_sampling(
     print_sampling_bench(model, dtype, requests, adapters, repeats, as_json)
 
 
+@bench_app.command("publish")
+def bench_publish(
+    model: ModelFolder = SMOLLM2,
+    dtype: Annotated[
+        Literal["float32", "bfloat16"], typer.Option(help="Type of the engines' weights.")
+    ] = "float32",
+    ranks: Annotated[int, typer.Option(min=1, help="Ranks of the learner.")] = 2,
+    replicas: Annotated[int, typer.Option(min=1, help="Engines.")] = 2,
+    repeats: Repeats = 3,
+    as_json: Json = False,
+) -> None:
+    """Compare streaming a full model to its engines with files."""
+    from pettingllms.cli.bench import print_publish_bench
+
+    print_publish_bench(model, dtype, ranks, replicas, repeats, as_json)
+
+
 @bench_app.command("adapters")
 def bench_adapters(
     model: ModelFolder = SMOLLM2,
@@ -90,6 +119,20 @@ def bench_learner(
     from pettingllms.cli.bench import print_learner_bench
 
     print_learner_bench(model, repeats, as_json)
+
+
+@bench_app.command("gateway")
+def bench_gateway(
+    sessions: Annotated[int, typer.Option(min=1, max=20_000, help="Concurrent sessions.")] = 2000,
+    replicas: Annotated[int, typer.Option(min=1, max=64, help="Gateways.")] = 2,
+    calls: Annotated[int, typer.Option(min=1, max=100, help="Calls per session.")] = 2,
+    delay: Annotated[float, typer.Option(min=0, max=600, help="Delay of the engine, in s.")] = 30,
+    as_json: Json = False,
+) -> None:
+    """Measure the latency that gateways add with and without a router, and check all records."""
+    from pettingllms.cli.bench_gateway import print_gateway_bench
+
+    print_gateway_bench(sessions, replicas, calls, delay, as_json)
 
 
 @bench_app.command("sandbox")

@@ -1,6 +1,5 @@
 """`gateway`: serve models to the agents of a program, and record their calls."""
 
-import asyncio
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -96,6 +95,8 @@ def gateway(
         roles, rule or [], price or [], host, port, out, key or [], max_tokens, max_model_len,
         spans, spans_text,
     )  # fmt: skip
+    import asyncio  # not at the top: it takes a fifth of `pettingllms --help`
+
     asyncio.run(_serve(settings))
 
 
@@ -151,6 +152,7 @@ async def _players(
     settings: Settings, servers: Mapping[str, Any], options: Any
 ) -> AsyncIterator[dict[str, Any]]:
     """One player per role, one engine per model, and one connection per server."""
+    import asyncio
     from contextlib import AsyncExitStack
 
     from pettingllms.evaluation.players import server_player, with_model
@@ -223,6 +225,8 @@ def _copied(text: str) -> None:
 
 
 async def _interrupted() -> None:
+    import asyncio
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):

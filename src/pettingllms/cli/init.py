@@ -24,8 +24,7 @@ NEXT = (
 
 def make_project(folder: Path) -> None:
     """Write the files, and a tiny model if PyTorch is installed; print the next steps."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(str(folder), ["exists and is not empty; give a new or empty folder"])
+    require_empty(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         shutil.copyfile(TEMPLATE / name, folder / name)
@@ -38,6 +37,12 @@ def make_project(folder: Path) -> None:
     width = max(len(command) for command, _ in steps)
     for command, why in steps:
         console.out(f"  {command:<{width}}  {why}".rstrip(), highlight=False)
+
+
+def require_empty(folder: Path) -> None:
+    """Raise ConfigError if a folder has files that a project might overwrite."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(str(folder), ["exists and is not empty; give a new or empty folder"])
 
 
 def _without_engines() -> list[tuple[str, str]]:

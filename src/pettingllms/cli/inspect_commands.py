@@ -1,11 +1,11 @@
-"""Commands of the panel Inspect: `view`, `plot` and `report`."""
+"""Commands of the panel Inspect: `view`, `plot`, `report` and `simulate`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pettingllms.cli.options import RunPath
+from pettingllms.cli.options import Json, RunPath, Seed
 
 
 def view(
@@ -72,3 +72,58 @@ def report(
     from pettingllms.cli.plot import report_run
 
     report_run(run, out)
+
+
+def simulate(
+    given: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CONFIG [KEY=VALUE]...",
+            help="TOML file and overrides; with --calibrate, run folders.",
+            show_default=False,
+        ),
+    ],
+    nodes: Annotated[int, typer.Option(min=1, help="Number of nodes.")] = 1,
+    gpus_per_node: Annotated[
+        int, typer.Option("--gpus-per-node", "--gpus", min=1, help="GPUs per node.")
+    ] = 8,
+    gpu: Annotated[str, typer.Option(metavar="NAME", help="Kind of GPU.")] = "h100-80",
+    steps: Annotated[int, typer.Option(min=1, help="Steps to measure, after a warm-up.")] = 6,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Change an assumption, such as reply_sigma=0.5; repeatable. See the guide.",
+        ),
+    ] = None,
+    search: Annotated[
+        bool, typer.Option(help="Search for the best split between engines and learners.")
+    ] = True,
+    price: Annotated[
+        float | None, typer.Option(min=0, help="Dollars per GPU-hour, to print costs.")
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Use measured speeds of this file instead of assumed ones."
+        ),
+    ] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Fit speeds to run folders, and write --out.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --calibrate: file to write.")
+    ] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Simulate a config on many GPUs: utilization, staleness, cost, and the best split."""
+    from pettingllms.cli.simulate import Options, calibrate_runs, simulate_config
+
+    if calibrate:
+        calibrate_runs([Path(one) for one in given], out)
+        return
+    options = Options(
+        nodes, gpus_per_node, gpu, steps, tuple(assume or ()), search, price, calibration, seed
+    )
+    simulate_config(Path(given[0]), given[1:], options, as_json)

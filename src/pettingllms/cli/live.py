@@ -16,6 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pettingllms.algos.credit import mean
+from pettingllms.cli.chart import ShareChart
 from pettingllms.config import RunConfig
 from pettingllms.runs.callbacks import Callback
 
@@ -70,6 +72,8 @@ class PlainDisplay(Display):
                 *_named(numbers, "success", "{:.0%}"),
             ]
             parts.append(" ".join(words))
+        if (success := _eval_success(metrics)) is not None:
+            parts.append(f"test success {success:.0%}")
         mismatches = [
             p["mismatch"] for p in metrics.get("policies", {}).values() if "mismatch" in p
         ]
@@ -102,6 +106,8 @@ class LiveDisplay(Display):
         self._rewards: dict[str, deque[float]] = {
             role: deque(maxlen=HISTORY) for role in config.roles
         }
+        self._successes: dict[int, float] = {}
+        """By step: success in its evaluation, the mean of all roles."""
 
     def __enter__(self) -> Self:
         self._started = self._clock()
@@ -125,6 +131,8 @@ class LiveDisplay(Display):
             self._ends.append(self._clock())
             for role, rewards in self._rewards.items():
                 rewards.append(metrics.get("roles", {}).get(role, {}).get("reward", math.nan))
+            if (success := _eval_success(metrics)) is not None:
+                self._successes[step] = success
 
     def on_message(self, text: str) -> None:
         self._live.console.print(text, markup=False, highlight=False)
@@ -134,6 +142,10 @@ class LiveDisplay(Display):
             parts: list[RenderableType] = [self._head(), Text(), self._role_table()]
             if self._config.trained_policies():
                 parts += [Text(), self._policy_table()]
+            if self._successes:
+                title = Text("success in evaluations on test tasks", style="dim")
+                chart = ShareChart(list(self._successes), list(self._successes.values()))
+                parts += [Text(), title, chart]
             if times := self._metrics.get("time"):
                 parts += [Text(), Text(_times(times), style="dim")]
         title = Text(self._run_name, style="bold not dim cyan")
@@ -202,6 +214,13 @@ class LiveDisplay(Display):
                 _shown(numbers, "tokens_per_second", "{:,.0f}"),
             )
         return table
+
+
+def _eval_success(metrics: Mapping[str, Any]) -> float | None:
+    """Success in the evaluation of a step, the mean of all roles; None without an evaluation."""
+    roles = metrics.get("roles", {}).values()
+    found = [numbers["eval_success"] for numbers in roles if "eval_success" in numbers]
+    return mean(found) if found else None
 
 
 class Sparkline:

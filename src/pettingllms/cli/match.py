@@ -15,6 +15,7 @@ from pettingllms.cli.envs import env_with
 from pettingllms.cli.play import full_role
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.evaluation.match.logs import Logs, open_logs
+from pettingllms.evaluation.match.moves import can_show_moves, moves_of
 from pettingllms.evaluation.match.rounds import Limits, Match, MatchGame, play_match
 from pettingllms.evaluation.match.tally import (
     OUTCOMES,
@@ -51,7 +52,7 @@ def run_match(
     match = Match(env, model, against, _roles(env, player), limits)
     for one in (model, against):
         read_summary(summary_path(folder, one.name), one.name)
-    with open_logs(folder, list(options.keys.values())) as (logs, results, conversation):
+    with open_logs(folder, list(options.keys.values())) as (logs, paths):
         _write_head(logs, match, options)
         played: list[MatchGame] = []
         try:
@@ -63,7 +64,7 @@ def run_match(
             _write_end(logs, played)
             summaries = _add_up(folder, match, played)
     _print_table(match, played, logs)
-    for path in (results, conversation, *summaries):
+    for path in (*paths, *summaries):
         console.print(f"  [bold]{escape(str(path))}[/]", soft_wrap=True)
     if not any(one.outcome != "unfinished" for one in played):
         console.print(f"[red]No game finished.[/] {escape(played[0].reason())}")
@@ -99,6 +100,8 @@ def _play(match: Match, options: ServerOptions, logs: Logs, played: list[MatchGa
         def deliver(one: MatchGame) -> None:
             played.append(one)
             logs.result(_result_line(one))
+            if can_show_moves(match.env):
+                logs.game(_result_line(one), moves_of(match.env, one.episode))
             progress.advance(bar)
 
         def notify(text: str) -> None:

@@ -5,7 +5,19 @@ from typing import Annotated
 
 import typer
 
-Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file.", show_default=False)]
+
+def shipped_config(path: Path | None) -> Path | None:
+    """A path that does not exist may name a config that ships with the package."""
+    from pettingllms.runtime.shipped import find_config
+
+    return path and find_config(path)
+
+
+CONFIG_HELP = "TOML file, or a name from `pettingllms list configs`."
+Config = Annotated[
+    Path,
+    typer.Argument(metavar="CONFIG", help=CONFIG_HELP, show_default=False, callback=shipped_config),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", help="Override keys, as in rollout.num_samples=8."),
@@ -13,7 +25,7 @@ Overrides = Annotated[
 EpisodesOrOverrides = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="EPISODES|KEY=VALUE", help="Episode files, and overrides of config keys."
+        metavar="EPISODES|KEY=VALUE", help="Episode files or runs, and overrides of config keys."
     ),
 ]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", show_default=False)]

@@ -15,6 +15,7 @@ from rich.panel import Panel
 from pettingllms.cli.console import console
 from pettingllms.cli.envs import env_with
 from pettingllms.envs import Environment, StepResult
+from pettingllms.envs.base import observation
 from pettingllms.envs.toolkit.answers import CLOSE, OPEN
 from pettingllms.errors import ConfigError, PettingError, SamplerError, nearest
 from pettingllms.evaluation.players import (
@@ -184,7 +185,7 @@ class _Episode:
             return self._typed(state, role)
         question = TurnRequest(
             role=role,
-            messages=tuple(self._env.observe(state, role)),
+            messages=observation(self._env, state, role),
             state=state,
             task_id="play",
             seed=derive_seed("play", self._game.seed, self._num_steps, role),
@@ -207,7 +208,7 @@ class _Episode:
             console.print(f"[dim]{escape(env.hint(state, role))}[/]")
             typed = _line(role)
             if typed == "?":
-                for message in env.observe(state, role):
+                for message in observation(env, state, role):
                     console.print(Panel(escape(message.text), title=message.speaker))
                 continue
             reply = env.reply_of(typed)

@@ -13,12 +13,14 @@ from pettingllms.cli.console import console
 from pettingllms.errors import ConfigError
 from pettingllms.experiments.experiment import find_experiment, load_experiment
 from pettingllms.experiments.plan import ExperimentRequest
+from pettingllms.experiments.preregistration import load_preregistration
 from pettingllms.experiments.repetition import mismatches, read_results
 from pettingllms.experiments.report import FIGURE, RESULTS, SLIDES, TABLE
 from pettingllms.experiments.reproduce import reproduce
 from pettingllms.experiments.results import Result
 from pettingllms.experiments.runner import ThisMachine
 from pettingllms.preflight.machine import find_gpus
+from pettingllms.runtime.shipped import shipped
 
 DOCS = Path("docs/results")
 NO_JOBS = (
@@ -29,33 +31,35 @@ NO_JOBS = (
 
 def reproduce_experiment(
     name: str,
-    root: Path,
+    root: Path | None,
     quick: bool,
     seeds: Sequence[int],
     out: Path | None,
     docs: bool,
     joined: Sequence[Path] = (),
     jobs: int = 1,
+    arms: Sequence[str] = (),
 ) -> None:
     """Run the missing parts of an experiment, and print its table and folder."""
     if jobs > 1 and find_gpus():
         raise ConfigError("--jobs", [NO_JOBS])
-    source = find_experiment(name, root)
+    source = find_experiment(name, root or shipped("experiments"))
     experiment = load_experiment(source)
     label = source.resolve().name
     command = f"pettingllms reproduce {name}" + (" --quick" if quick else "")
     folder = out or Path("runs/experiments") / (f"{label}-quick" if quick else label)
     floors = experiment.quick.floors if quick else []
     experiment = experiment.smoke_run() if quick else experiment
-    request = ExperimentRequest(experiment, source, folder, command, floors, joined)
-    shipped = None if quick else _shipped(label)
+    plan = None if quick else load_preregistration(source, experiment)
+    request = ExperimentRequest(experiment, source, folder, command, floors, joined, plan)
+    kept = None if quick else _shipped(label)
     run = seeds or experiment.seeds
-    short = reproduce(request, run, ThisMachine(), _notify, jobs)
+    short = reproduce(request, run, ThisMachine(), _notify, jobs, arms)
     console.print(Markdown((folder / TABLE).read_text(encoding="utf-8")))
     other = []
-    if shipped is not None:
+    if kept is not None:
         found = [one for one in read_results(folder / RESULTS) if one.seed in run]
-        other = list(mismatches(experiment, found, shipped))
+        other = list(mismatches(experiment, found, kept))
     if docs:
         _copy(folder, DOCS / label)
     console.print(f"Results are in [bold]{escape(str(folder))}[/]")
@@ -63,15 +67,16 @@ def reproduce_experiment(
         console.print(f"[bold red]learning is broken[/]: {escape(problem)}")
     for problem in other:
         console.print(f"[bold red]not reproduced[/]: {escape(problem)}")
-    if shipped and not other:
-        console.print(f"Within tolerance of the shipped results in {DOCS / label}")
+    if kept and not other:
+        place = escape(str(shipped("results") / label))
+        console.print(f"Within tolerance of the shipped results in {place}")
     if short or other:
         raise typer.Exit(1)
 
 
 def _shipped(label: str) -> list[Result] | None:
     """The shipped results to compare a full run with; read before the run."""
-    path = DOCS / label / RESULTS
+    path = shipped("results") / label / RESULTS
     if path.is_file():
         return read_results(path)
     _notify(f"no shipped results to compare with: there is no {path}")

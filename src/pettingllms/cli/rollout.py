@@ -20,7 +20,8 @@ from pettingllms.runs.folder import CONFIG_FILE
 from pettingllms.runs.summary import Summary, alarm, sandbox_alarm
 from pettingllms.runs.trust import load_run_config, load_user_config
 from pettingllms.training.collect import EPISODES_FILE, collect
-from pettingllms.types import Episode, Group, read_episodes, write_episodes
+from pettingllms.types import Episode, Group, episode_files, read_episodes, write_episodes
+from pettingllms.types.episode_files import EPISODES
 
 
 def run_rollout(
@@ -67,10 +68,12 @@ def score_episodes(
 ) -> None:
     """Assign credit to recorded episodes as their run would, and print what was compared."""
     if path.is_dir():
-        raise ConfigError(str(path), ["is a folder; give an episode file, such as one in it"])
-    if not path.is_file():
+        advice = "give an episode file in it, or a step such as RUN/episodes/step-000001"
+        raise ConfigError(str(path), [f"is a folder; {advice}"])
+    if not episode_files(path):
         raise ConfigError(str(path), ["no such file; `pettingllms rollout` writes one"])
-    beside = path.parent / CONFIG_FILE
+    folder = path.parent.parent if path.parent.name == EPISODES else path.parent
+    beside = folder / CONFIG_FILE
     if not (config_path or beside).is_file():
         missing = str(config_path or beside)
         raise ConfigError(missing, ["no config beside the episodes; give --config"])

@@ -15,6 +15,7 @@ from pettingllms.cli.options import (
     Seconds,
     Seed,
     Temperature,
+    shipped_config,
 )
 
 
@@ -24,15 +25,21 @@ def quickstart(
         Path | None, typer.Option(metavar="FOLDER", help="New or empty folder to write to.")
     ] = None,
     open_view: Annotated[
-        bool, typer.Option("--open", help="Open the viewer in a browser afterward.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--open/--no-open",
+            help="Open the viewer in a browser afterward. Default: on a terminal.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Train a tiny team on this machine's CPU in about five minutes."""
+    """Train a tiny team on this machine's CPU in about four minutes."""
+    from pettingllms.cli.console import console
     from pettingllms.cli.quickstart import run_quickstart
     from pettingllms.cli.view import serve_runs
 
     run = run_quickstart(out, overrides or [])
-    if open_view:
+    if console.is_terminal if open_view is None else open_view:
         serve_runs([run], 0, browser=True)
 
 
@@ -41,11 +48,34 @@ def init(
         Path,
         typer.Argument(metavar="FOLDER", help="New or empty folder.", show_default=False),
     ],
+    describe: Annotated[
+        str,
+        typer.Option(metavar="TEXT", help="Let an LLM draft the environment of this description."),
+    ] = "",
+    url: Annotated[
+        str, typer.Option(metavar="URL", help="OpenAI-compatible server for --describe.")
+    ] = "",
+    model: Annotated[str, typer.Option(help="Model of the server, for --describe.")] = "",
+    key: Annotated[
+        str, typer.Option(metavar="VARIABLE", help="Environment variable with the API key.")
+    ] = "",
+    tries: Annotated[
+        int, typer.Option(min=1, max=10, help="Maximum number of drafts, for --describe.")
+    ] = 3,
 ) -> None:
     """Create a project: an environment, a config that trains it, a test and a README."""
-    from pettingllms.cli.init import make_project
+    if not describe:
+        from pettingllms.cli.init import make_project
 
-    make_project(folder)
+        make_project(folder)
+        return
+    if not (url and model):
+        raise typer.BadParameter(
+            "needs --url and --model: the server that drafts", param_hint="--describe"
+        )
+    from pettingllms.cli.describe import Endpoint, describe_project
+
+    describe_project(folder, describe, Endpoint(url, model, key), tries)
 
 
 def check(
@@ -53,8 +83,9 @@ def check(
         Path | None,
         typer.Argument(
             metavar="CONFIG",
-            help="TOML file. Default: check the machine alone.",
+            help="TOML file or name of a shipped config. Default: check the machine alone.",
             show_default=False,
+            callback=shipped_config,
         ),
     ] = None,
     overrides: Overrides = None,
@@ -69,8 +100,19 @@ def check(
             "h100-80, or an amount such as 80GiB.",
         ),
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="With --gpu: number of nodes.")] = 1,
-    gpus_per_node: Annotated[int, typer.Option(min=1, help="With --gpu: GPUs of a node.")] = 8,
+    nodes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Print the layout of CONFIG on this many nodes. Default: 1."),
+    ] = None,
+    gpus_per_node: Annotated[
+        int | None,
+        typer.Option(
+            "--gpus-per-node",
+            "--gpus",
+            min=1,
+            help="Print the layout of CONFIG with this many GPUs per node. Default: 8.",
+        ),
+    ] = None,
     host_memory: Annotated[
         str | None,
         typer.Option(metavar="AMOUNT", help="With --gpu: memory of a node, such as 1024GiB."),
@@ -87,8 +129,14 @@ def check(
 
         if config is None:
             raise ConfigError("--gpu", ["plans the memory of a config; give a TOML file"])
-        hardware = find_hardware(gpu, nodes, gpus_per_node, host_memory)
+        hardware = find_hardware(gpu, nodes or 1, gpus_per_node or 8, host_memory)
         check_plan(config, overrides or [], hardware, as_json)
+    elif nodes is not None or gpus_per_node is not None:
+        from pettingllms.cli.check_layout import check_layout
+
+        if config is None:
+            raise ConfigError("--nodes", ["prints the layout of a config; give a TOML file"])
+        check_layout(config, overrides or [], nodes or 1, gpus_per_node or 8, as_json)
     elif config is None:
         check_machine(as_json)
     else:
@@ -102,18 +150,28 @@ def doctor(as_json: Json = False) -> None:
 
 def list_names(
     what: Annotated[
-        Literal["envs", "algos"],
-        typer.Argument(metavar="envs|algos", help="What to list.", show_default=False),
+        Literal["envs", "algos", "configs", "suites"],
+        typer.Argument(
+            metavar="envs|algos|configs|suites", help="What to list.", show_default=False
+        ),
     ] = "envs",
     every: Annotated[
         bool, typer.Option("--all", help="Include games of OpenSpiel, PettingZoo and TextArena.")
     ] = False,
 ) -> None:
-    """List environments or algorithms."""
-    from pettingllms.cli.envs import list_algos, list_envs, list_library_games
+    """List environments, algorithms, the configs that ship with the package, or test suites."""
+    from pettingllms.cli.envs import list_algos, list_configs, list_envs, list_library_games
 
     if what == "algos":
         list_algos()
+        return
+    if what == "configs":
+        list_configs()
+        return
+    if what == "suites":
+        from pettingllms.cli.suites import list_suites
+
+        list_suites()
         return
     list_envs()
     if every:

@@ -14,12 +14,10 @@ from rich.table import Table
 
 from pettingllms.cli.console import console
 from pettingllms.config.verifier import VerifierConfig
-from pettingllms.errors import ConfigError, DataError
+from pettingllms.errors import ConfigError
 from pettingllms.policies.files import CRITIC_FILE
 from pettingllms.runs.trust import load_user_config
-from pettingllms.types import Scored
-from pettingllms.verifier.evaluate import Report, measure
-from pettingllms.verifier.labeled_answers import Answer, read_answers, write_answers
+from pettingllms.verifier.labeled_answers import read_answers, write_answers
 
 TRAIN_FILE, TEST_FILE = "train.jsonl", "test.jsonl"
 REPORT_FILE, PICTURE_FILE, KEY_FILE = "report.json", "calibration.png", "key"
@@ -75,13 +73,10 @@ def train_on(config: Path, answers: Path, overrides: Sequence[str], out: Path) -
 def report_on(verifier: Path, answers: Path, out: Path, device: str, as_json: bool) -> None:
     """Measure a verifier, and write a table, a report and a figure."""
     from pettingllms.verifier.classifier import load_verifier
+    from pettingllms.verifier.run import report_on as measured
 
     known = read_answers(_file(answers, TEST_FILE))
-    rewards = load_verifier(verifier, device=device).score([(a.messages, a.text) for a in known])
-    scored = [(a, r.value) for a, r in zip(known, rewards, strict=True) if isinstance(r, Scored)]
-    if not scored:
-        raise DataError(f"{answers} has no answer that the verifier can score")
-    report = _measured(scored, len(known) - len(scored))
+    report = measured(load_verifier(verifier, device=device), known)
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(asdict(report), indent=1)
     (out / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
@@ -100,15 +95,6 @@ def report_on(verifier: Path, answers: Path, out: Path, device: str, as_json: bo
     console.print(table)
     where = escape(str(out / PICTURE_FILE))
     console.print(where if drawn else "no figure: pip install 'pettingllms\\[figures]'")
-
-
-def _measured(scored: Sequence[tuple[Answer, float]], num_failed: int) -> Report:
-    return measure(
-        [score for _, score in scored],
-        [answer.correct for answer, _ in scored],
-        [answer.question for answer, _ in scored],
-        num_failed,
-    )
 
 
 def serve_verifier(verifier: Path, port: int, variable: str, device: str) -> None:

@@ -12,8 +12,8 @@ from rich.markup import escape
 
 from pettingllms.cli.console import console, no_port
 from pettingllms.errors import ConfigError
+from pettingllms.viewer.episode_index import EpisodeIndex, open_index
 from pettingllms.viewer.export import export_page
-from pettingllms.viewer.index import Index
 from pettingllms.viewer.server import ViewServer, serve
 from pettingllms.viewer.sources import open_run
 
@@ -69,10 +69,10 @@ def export_runs(paths: Sequence[Path], out: Path, num_episodes: int) -> None:
     )
 
 
-def _indices(paths: Sequence[Path]) -> list[Index]:
+def _indices(paths: Sequence[Path]) -> list[EpisodeIndex]:
     if len(paths) > MAX_RUNS:
         raise ConfigError(
             "view",
             [f"got {len(paths)} runs; expected at most {MAX_RUNS}. `plot` takes more"],
         )
-    return [Index(open_run(path)) for path in paths]
+    return [open_index(open_run(path)) for path in paths]

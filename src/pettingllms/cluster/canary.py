@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from pettingllms.envs import Environment
+from pettingllms.envs.base import observation
 from pettingllms.envs.workflow import Workflow
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.multimodal_chat import VisionRenderer
@@ -36,8 +37,9 @@ def first_prompt(env: Environment[Any, Any]) -> Any:
     """The first observation of the first acting role."""
     if isinstance(env, Workflow):
         return env.example()
-    state = env.reset(env.tasks("train")[0], 0)
-    return env.observe(state, env.acting(state)[0])
+    tasks = env.tasks("train") or env.tasks("test")  # a test set has nothing to train on
+    state = env.reset(tasks[0], 0)
+    return observation(env, state, env.acting(state)[0])
 
 
 def _repeated(

@@ -10,7 +10,7 @@ from pettingllms.errors import CheckpointError, StaleWeightsError
 from pettingllms.models.folder import find_model, shapes_in, tensor_shapes
 from pettingllms.models.revision import identity
 from pettingllms.policies import plan_critics, plan_models
-from pettingllms.policies.files import ADAPTER_FILE, MODEL_FILE, Files
+from pettingllms.policies.files import ADAPTER_FILE, MODEL_FILE, Files, Saved
 from pettingllms.runs.folder import write_whole
 from pettingllms.types import Episode
 
@@ -66,21 +66,36 @@ def check_weights_fit(policy: str, files: Files, model: Path | None) -> None:
                 )
 
 
+def require_weights(policy: str, saved: Saved, model: Path | None) -> None:
+    """Raise CheckpointError if a checkpoint has no weights of a policy, or of another model."""
+    if policy not in saved:
+        raise CheckpointError(
+            f"the checkpoint has no policy '{policy}', it has {', '.join(saved)}; evaluate "
+            "it with the configuration of its run"
+        )
+    check_weights_fit(policy, saved[policy], model)
+
+
 def _matches(shape: list[int], which: str, layer: list[int]) -> bool:
     """Whether a LoRA matrix matches a size of the layer. Which side of a weight is the input
     depends on the layer's class, so either side is accepted."""
     return shape[1 if which == "A" else 0] in layer
 
 
-def check_versions(episodes: Sequence[Episode], versions: Mapping[str, int]) -> None:
-    """Raise StaleWeightsError for turns that other weights sampled than those that would learn."""
+def check_versions(
+    episodes: Sequence[Episode], versions: Mapping[str, int], max_staleness: int = 0
+) -> None:
+    """Raise StaleWeightsError for turns that older weights sampled than may be learned from."""
     for episode in episodes:
         for turn in episode.turns:
-            if turn.credit.advantage is not None and turn.policy_version != versions[turn.policy]:
+            if turn.credit.advantage is None:
+                continue
+            version, now = turn.policy_version, versions[turn.policy]
+            if version is None or not 0 <= now - version <= max_staleness:
                 raise StaleWeightsError(
-                    f"episode {episode.id} was sampled by version {turn.policy_version} of "
-                    f"'{turn.policy}', which is at {versions[turn.policy]}: its weights were not "
-                    "published"
+                    f"episode {episode.id} was sampled by version {version} of '{turn.policy}', "
+                    f"which is at {now}, with at most {max_staleness} versions between them "
+                    "(rollout.max_staleness): its weights were not published"
                 )
 
 

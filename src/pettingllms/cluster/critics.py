@@ -1,17 +1,19 @@
 """Critics that are separate models: they give values before credit assignment and learn after."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pettingllms.cluster.learners import Learners, run_all
 from pettingllms.cluster.placement import critic_spec
+from pettingllms.cluster.reservation import Place
 from pettingllms.config import RunConfig
 from pettingllms.errors import ModelError
 from pettingllms.inference.chat import ChatRenderer
-from pettingllms.learners.batches import joint_actions_of
-from pettingllms.policies import CriticPlan, plan_critics
-from pettingllms.policies.files import Files, Saved, files_in
+from pettingllms.learners.deferred import critic_batch
+from pettingllms.models import find_model
+from pettingllms.policies import CriticPlan, ModelGroup, plan_critics
+from pettingllms.policies.files import Saved
 from pettingllms.types import Turn
 
 JointActions = Sequence[Sequence[Turn]]
@@ -32,13 +34,13 @@ class Critics:
         return any(plan.centralized for plan in self.plans)
 
     def start(
-        self, models: Mapping[str, Path], device: str, num_gpus: float, num_threads: int
+        self, models: Mapping[str, Path], device: str, places: Mapping[str, Sequence[Place]]
     ) -> None:
         """Start their processes. Critics with separate GPUs work concurrently."""
-        self._concurrent = num_gpus > 0
+        self._concurrent = device != "cpu"
         for plan in self.plans:
             spec = critic_spec(self._config, plan, models[plan.name], device)
-            self.learners[plan.name] = Learners(spec, num_gpus, num_threads)
+            self.learners[plan.name] = Learners(spec, places[plan.name])
 
     async def value(self, joint_actions: JointActions) -> None:
         """Write values on every turn."""
@@ -63,35 +65,25 @@ class Critics:
         results = await run_all(asked, self._concurrent)
         return {plan.name: found for (plan, _), found in zip(shares, results, strict=True)}
 
-    async def saved(self, name: str, folder: Path | None) -> Files:
-        """A critic's weights and optimizer state, as files; in the folder if one is given."""
-        if folder is not None:
-            await self.learners[name].call("save", folder)
-            return files_in(folder)
-        files: dict[str, bytes] = await self.learners[name].call("saved")
-        return files
-
     async def load(self, saved: Saved) -> None:
         """Load saved critics."""
         for plan in self.plans:
             if plan.name in saved:
-                await self.learners[plan.name].call("load", dict(saved[plan.name]))
+                await self.learners[plan.name].load(plan.name, saved[plan.name])
 
-    def check_same_tokenizer(
-        self, policies: Iterable[str], model: Path, models: Mapping[str, Path]
-    ) -> None:
-        """Raise ModelError if a critic's tokenizer differs from that of the policies it reads."""
-        for plan in self.plans:
-            read, own = sorted(set(plan.policies) & set(policies)), models[plan.name]
-            if read and own != model and not ChatRenderer(own).reads_as(ChatRenderer(model)):
-                raise ModelError(
-                    f"'{plan.name}' uses {plan.model}, whose tokenizer differs from that of the "
-                    f"model of {', '.join(read)}; use models of one family, or set critic.model"
-                )
+    def find_models(
+        self, groups: Sequence[ModelGroup], models: Mapping[str, Path]
+    ) -> dict[str, Path]:
+        """Folders of the critics' models, by name; ModelError if a tokenizer does not fit."""
+        found = {plan.name: find_model(plan.model) for plan in self.plans}
+        for group in groups:
+            for plan in self.plans:
+                check_same_tokenizer(plan, found[plan.name], group, models[group.name])
+        return found
 
     async def _ask(self, method: str, plan: CriticPlan, own: JointActions, *args: int) -> Any:
         return await self.learners[plan.name].call(
-            method, joint_actions_of(own, plan.centralized), *args
+            method, critic_batch(own, plan.centralized), *args
         )
 
     def _shares(self, joint_actions: JointActions) -> list[tuple[CriticPlan, list[list[Turn]]]]:
@@ -106,3 +98,13 @@ class Critics:
             if own:
                 shares.append((plan, own))
         return shares
+
+
+def check_same_tokenizer(plan: CriticPlan, own: Path, group: ModelGroup, model: Path) -> None:
+    """Raise ModelError if a critic's tokenizer differs from that of the policies it reads."""
+    read = sorted(set(plan.policies) & set(group.trained))
+    if read and own != model and not ChatRenderer(own).reads_as(ChatRenderer(model)):
+        raise ModelError(
+            f"'{plan.name}' uses {plan.model}, whose tokenizer differs from that of the "
+            f"model of {', '.join(read)}; use models of one family, or set critic.model"
+        )

@@ -1,34 +1,29 @@
-"""The inference engines of one model: replicas on Ray, restarted when they die.
-
-A reply is a function of the request's ids and seed, so a request that was lost with its engine is
-sent again.
-"""
+"""The inference engines of one model: replicas on Ray, restarted when they die."""
 
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from contextvars import Context
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import OutOfMemoryError, RayActorError, RayError
+from ray.exceptions import RayError
 
-from pettingllms.errors import ClusterError, EngineDiedError, NoAnswerError
-from pettingllms.inference.engines.base import EngineSpec, InferenceEngine, lockstep_parts
+from pettingllms.cluster.engine_client import DEATHS, EngineClient, EngineLinks
+from pettingllms.cluster.heartbeat import CHECKS, until_silent
+from pettingllms.cluster.reservation import Place
+from pettingllms.cluster.weight_transfer import Failures, Streamed
+from pettingllms.errors import ClusterError, LearnerLostError, PettingError
+from pettingllms.inference.engines.base import EngineSpec, InferenceEngine
+from pettingllms.inference.engines.metered import metered
 from pettingllms.registry import ENGINES
-from pettingllms.runtime.in_flight import InFlight, current_clock, pause_deadline, stalled
-from pettingllms.seeds import derive_seed
-from pettingllms.types import Failed, LogProbs, Sample, SampleRequest, ScoreRequest
+from pettingllms.runtime.busy_clock import Use
+from pettingllms.types import LogProbs, ScoreRequest
 
 STOP_SECONDS = 10.0
-QUIET_TURNS = 5
-"""Turns of the event loop without a new request after which a batch is sent."""
-Samples = Sequence[Sample | Failed]
 
 
 @dataclass(slots=True)
@@ -36,7 +31,10 @@ class Replica:
     """One engine, and the number of its restarts."""
 
     actor: Any
+    place: Place
     num_restarts: int = 0
+    generation: int = 0
+    """Number of actors before its actor. While a replacement starts, it is still the old one."""
     restart: asyncio.Task[None] | None = None
     """The restart in progress, for which all requests wait."""
 
@@ -49,121 +47,20 @@ class Published:
     version: int
     files: Any
 
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A request in the queue of a lockstep engine."""
-
-    request: SampleRequest
-    sent: asyncio.Future[None]
-    answer: asyncio.Future[Samples]
+    async def send(self, policy: str, actors: Sequence[Any]) -> Failures:
+        """Send them to some engines."""
+        calls = (getattr(a, self.method).remote(policy, self.version, self.files) for a in actors)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        return [one if isinstance(one, BaseException) else None for one in answers]
 
 
-class Queue:
-    """Batches requests for an engine that decodes in lockstep.
-
-    A call through Ray takes as long as a small model's reply, so concurrent requests are sent
-    together: a batch takes all requests that arrived during the last one. It is sent in parts that
-    the engine decodes together, and the timeout of a request starts when its part is sent.
-    """
-
-    def __init__(
-        self,
-        send: Callable[[list[SampleRequest]], Awaitable[list[Samples]]],
-        max_replies: int = 64,
-    ) -> None:
-        self._send = send
-        self._max_replies = max_replies
-        self._waiting: list[Waiting] = []
-        self._sender: asyncio.Task[None] | None = None
-
-    async def sample(self, request: SampleRequest) -> Samples:
-        """The replies to a request."""
-        loop = asyncio.get_running_loop()
-        waiting = Waiting(request, loop.create_future(), loop.create_future())
-        self._waiting.append(waiting)
-        if self._sender is None or self._sender.done():
-            # In a separate context: it serves all requests, so none of their timeouts applies.
-            self._sender = asyncio.create_task(self._send_all(), context=Context())
-        clock = current_clock()
-        try:
-            with pause_deadline():
-                await waiting.sent
-            return await waiting.answer
-        except asyncio.CancelledError:
-            waiting.answer.cancel()
-            if clock is not None and clock.expired():
-                # A part is answered as a whole, so no request has had an answer since it was sent.
-                self._give_up(stalled(clock.seconds))
-            raise
-
-    async def close(self) -> None:
-        """Stop sending, and cancel waiting requests."""
-        if self._sender is not None:
-            self._sender.cancel()
-            await asyncio.gather(self._sender, return_exceptions=True)
-        for one in self._waiting:
-            one.sent.cancel()
-        self._waiting = []
-
-    async def _send_all(self) -> None:
-        while self._waiting:
-            await self._wait_for_requests()
-            batch = [one for one in self._waiting if not one.answer.done()]
-            for part in lockstep_parts([one.request for one in batch], self._max_replies):
-                await self._send_part([batch[at] for at in part if not batch[at].answer.done()])
-            gone = {id(one) for one in batch}
-            self._waiting = [
-                one for one in self._waiting if id(one) not in gone and not one.answer.done()
-            ]
-
-    async def _send_part(self, part: Sequence[Waiting]) -> None:
-        if not part:
-            return
-        for one in part:
-            one.sent.set_result(None)
-        sending = asyncio.ensure_future(self._send([one.request for one in part]))
-        answers = asyncio.gather(*(one.answer for one in part), return_exceptions=True)
-        either: list[asyncio.Future[Any]] = [sending, answers]
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not sending.done():  # all requests were cancelled, or the queue is closed
-                sending.cancel()
-                await asyncio.gather(sending, return_exceptions=True)
-                answers.cancel()
-        (results,) = await asyncio.gather(sending, return_exceptions=True)
-        if isinstance(results, BaseException):  # all waiting requests get it
-            for one in part:
-                if not one.answer.done():
-                    one.answer.set_exception(results)
-            return
-        for one, result in zip(part, results, strict=True):
-            if not one.answer.done():
-                one.answer.set_result(result)
-
-    def _give_up(self, error: NoAnswerError) -> None:
-        for one in self._waiting:
-            if not one.sent.done():
-                one.sent.set_exception(error)
-                one.answer.cancel()
-
-    async def _wait_for_requests(self) -> None:
-        """Wait while episodes that were just answered make their next request."""
-        quiet = 0
-        while quiet < QUIET_TURNS:
-            before = len(self._waiting)
-            await asyncio.sleep(0)
-            quiet = quiet + 1 if len(self._waiting) == before else 0
-
-
-class Engines:
-    """A sampler over replicas; requests of one task go to the same replica."""
+class Engines(EngineClient):
+    """The owner of one model's engines: creates, publishes to, restarts and stops them."""
 
     def __init__(
         self,
         specs: Sequence[EngineSpec],
-        num_gpus: float,
+        places: Sequence[Place],
         max_restarts: int,
         notify: Callable[[str], None],
     ) -> None:
@@ -171,18 +68,51 @@ class Engines:
         self._class: type[InferenceEngine] = ENGINES.load(specs[0].config.engine)
         self._max_restarts = max_restarts
         self._notify = notify
-        self._options = {"num_cpus": 0, "num_gpus": num_gpus, "max_concurrency": 100_000}
-        self._published: dict[str, Published] = {}
-        self.replicas = [Replica(self._create(spec)) for spec in specs]
-        sizes = [spec.config.max_num_seqs for spec in specs]
-        self._in_flight = [InFlight(size) for size in sizes]
-        self._queues = [
-            Queue(partial(self._call, at, "sample_many"), size) for at, size in enumerate(sizes)
+        self._published: dict[str, Published | Streamed] = {}
+        self.replicas = [
+            Replica(self._create(spec, place), place)
+            for spec, place in zip(specs, places, strict=True)
         ]
+        self._heartbeats: list[asyncio.Task[None]] = []
+        self._awake = asyncio.Event()
+        """Cleared while learners use the memory of the engines; no replacement starts then."""
+        self._awake.set()
+        lockstep = self._class.capabilities.lockstep
+        super().__init__(len(specs), specs[0].config.max_num_seqs, lockstep)
+
+    @property
+    def num_slots(self) -> int:
+        """Replies that all replicas sample at once."""
+        return sum(spec.config.max_num_seqs for spec in self._specs)
+
+    def links(self, policies: Sequence[str]) -> EngineLinks:
+        """How other processes reach these engines now."""
+        return EngineLinks(
+            model=self._specs[0].model,
+            policies=tuple(policies),
+            actors=tuple((replica.actor, replica.generation) for replica in self.replicas),
+            max_num_seqs=self._specs[0].config.max_num_seqs,
+            lockstep=self._class.capabilities.lockstep,
+        )
 
     async def start(self) -> None:
-        """Wait until all engines have loaded their model."""
+        """Wait until all engines have loaded their model; from then on, replace those that hang."""
         await self._started([replica.actor for replica in self.replicas])
+        replicas = range(len(self.replicas))
+        self._heartbeats = [asyncio.create_task(self._replace_silent(at)) for at in replicas]
+
+    async def _replace_silent(self, at: int) -> None:
+        """Replace a replica whenever it hangs or dies, until `stop`."""
+        bound = self._specs[0].config.engine_timeout
+        with suppress(PettingError):  # the calls to this replica raise it too
+            while True:
+                actor = self._actor(at)
+                error = await until_silent(actor, bound)
+                if self._actor(at) is actor:
+                    try:
+                        await self._replaced(at, error)
+                    except LearnerLostError:  # the run restarts the learner and goes on
+                        await asyncio.sleep(bound / CHECKS)
 
     async def _started(self, actors: Sequence[Any]) -> None:
         seconds = self._specs[0].config.start_timeout
@@ -195,23 +125,27 @@ class Engines:
                 "(inference.start_timeout)"
             ) from None
 
-    async def sample(self, request: SampleRequest) -> Samples:
-        """Send a request to the replica of its task; retry if the replica dies."""
-        at = derive_seed(request.task_id) % len(self.replicas)
-        if self._class.capabilities.lockstep:
-            return await self._queues[at].sample(request)
-        async with self._in_flight[at].place(request.num_samples):
-            result: Samples = await self._call(at, "sample", request)
-            return result
-
-    async def publish(self, policy: str, new: Published) -> None:
-        """Send new weights of a policy to all replicas."""
+    async def publish(self, policy: str, new: Published | Streamed) -> None:
+        """Send new weights of a policy to all replicas. If one died or a stream broke, all get them
+        again."""
         self._published[policy] = new
-        calls = (
-            self._call(at, new.method, policy, new.version, new.files)
-            for at in range(len(self.replicas))
-        )
-        await asyncio.gather(*calls)
+        failure: BaseException | None = None
+        for _ in range(self._max_restarts + 1):
+            actors = [replica.actor for replica in self.replicas]
+            failures = await new.send(policy, actors)
+            failed = [(at, one) for at, one in enumerate(failures) if one is not None]
+            if not failed:
+                return
+            for at, failure in failed:
+                if isinstance(failure, DEATHS):
+                    if self._actor(at) is actors[at]:  # otherwise it has been replaced already
+                        await self._replaced(at, failure)
+                elif isinstance(new, Published):
+                    raise failure
+        raise ClusterError(
+            f"the weights of '{policy}' did not reach all engines in {self._max_restarts + 1} "
+            f"attempts (cluster.max_restarts); the last time: {failure}"
+        ) from failure
 
     async def drop(self, policy: str) -> None:
         """Remove a policy from all replicas."""
@@ -236,7 +170,7 @@ class Engines:
     async def _score_together(
         self, at: int, policies: Sequence[str], given: ScoreRequest
     ) -> dict[str, LogProbs]:
-        async with self._in_flight[at].place(len(policies)):
+        async with self._in_flight[at].place(len(policies), ahead=True):
             found: dict[str, LogProbs] = await self._call(at, "score_together", policies, given)
             return found
 
@@ -254,7 +188,7 @@ class Engines:
     async def _score(
         self, at: int, policy: str, given: Sequence[ScoreRequest], temperature: float = 1.0
     ) -> list[LogProbs]:
-        async with self._in_flight[at].place(len(given)):
+        async with self._in_flight[at].place(len(given), ahead=True):
             found: list[LogProbs] = await self._call(at, "score_many", policy, given, temperature)
             return found
 
@@ -263,16 +197,28 @@ class Engines:
         calls = (self._call(at, "versions") for at in range(len(self.replicas)))
         return list(await asyncio.gather(*calls))
 
+    async def use(self) -> list[Use]:
+        """How busy each replica has been."""
+        calls = (self._call(at, "use") for at in range(len(self.replicas)))
+        return list(await asyncio.gather(*calls))
+
     async def sleep(self) -> None:
-        """Let all replicas free their memory."""
+        """Let all replicas free their memory, unless they do already."""
+        if not self._awake.is_set():
+            return
         await asyncio.gather(*(self._call(at, "sleep") for at in range(len(self.replicas))))
+        if any(spec.sleeps for spec in self._specs):
+            self._awake.clear()
 
     async def wake(self) -> None:
-        """Wake all replicas up."""
+        """Wake all replicas up; those that died in the meantime are replaced now."""
+        self._awake.set()
         await asyncio.gather(*(self._call(at, "wake") for at in range(len(self.replicas))))
 
     async def stop(self) -> None:
         """Stop the engines' processes."""
+        for heartbeat in self._heartbeats:
+            heartbeat.cancel()
         for queue in self._queues:
             await queue.close()
         for replica in self.replicas:
@@ -283,52 +229,75 @@ class Engines:
                     await replica.actor.stop.remote()
             ray.kill(replica.actor)
 
-    def _create(self, spec: EngineSpec) -> Any:
+    def _create(self, spec: EngineSpec, place: Place) -> Any:
         if not ENGINES.ships(spec.config.engine):  # workers cannot import a user's file by its name
             ray.cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call]
                 sys.modules[self._class.__module__]
             )
-        return ray.remote(self._class).options(**self._options).remote(spec)
+        actor = ray.remote(metered(self._class)).options(max_concurrency=100_000, **place.options)
+        return actor.remote(spec)
 
-    async def _call(self, at: int, method: str, *args: Any) -> Any:
+    async def replacement(self, at: int, generation: int, error: Exception) -> tuple[Any, int]:
+        """The actor that serves as a replica after the death of an earlier generation, and its own
+        generation. Restarts the replica unless that was done already."""
         replica = self.replicas[at]
-        while True:
-            actor = replica.actor
-            answer = getattr(actor, method).remote(*args)
-            try:
-                return await answer
-            except asyncio.CancelledError:
-                ray.cancel(answer)  # otherwise the engine would keep generating
-                raise
-            except (RayActorError, OutOfMemoryError, EngineDiedError) as error:
-                if replica.actor is actor:  # otherwise another request has restarted it
-                    if replica.restart is None:
-                        replica.restart = asyncio.create_task(self._restart(at, error))
-                    with pause_deadline(restart=True):
-                        await asyncio.shield(replica.restart)
+        if replica.restart is not None or replica.generation == generation:
+            await self._replaced(at, error)
+        return replica.actor, replica.generation
+
+    def _actor(self, at: int) -> Any:
+        return self.replicas[at].actor
+
+    async def _replaced(self, at: int, error: Exception) -> None:
+        replica = self.replicas[at]
+        if replica.restart is None:
+            replica.restart = asyncio.create_task(self._restart(at, error))
+        await asyncio.shield(replica.restart)
 
     async def _restart(self, at: int, error: Exception) -> None:
         replica, spec = self.replicas[at], self._specs[at]
         try:
-            await self._restart_replica(replica, spec, error)
+            lost: Exception | None = error
+            while lost is not None:  # a replacement may die while it starts
+                lost = await self._restart_replica(replica, spec, lost)
         finally:
             replica.restart = None
 
-    async def _restart_replica(self, replica: Replica, spec: EngineSpec, error: Exception) -> None:
+    async def _restart_replica(
+        self, replica: Replica, spec: EngineSpec, error: Exception
+    ) -> Exception | None:
+        """Replace an engine; the error of a replacement that died as well, or None."""
+        ray.kill(replica.actor)
+        await self._awake.wait()
         if replica.num_restarts >= self._max_restarts:
             raise ClusterError(
                 f"the engine for {spec.model} died {replica.num_restarts + 1} times, more than "
                 f"cluster.max_restarts = {self._max_restarts} allows; the last time: {error}"
             ) from error
         replica.num_restarts += 1
+        what = f"hangs: {error}" if isinstance(error, TimeoutError) else "died"
         start = time.monotonic()
-        self._notify(f"an engine for {spec.model.name} died; restarting it")
-        ray.kill(replica.actor)
-        new = self._create(spec)
-        await self._started([new])
-        for policy, published in self._published.items():
-            method = getattr(new, published.method)
-            await method.remote(policy, published.version, published.files)
-        replica.actor = new
+        self._notify(f"an engine for {spec.model.name} {what}; restarting it")
+        new = self._create(spec, replica.place)
+        with ExitStack() as unused:
+            unused.callback(ray.kill, new)  # a traceback may keep it alive, and with it its GPUs
+            try:
+                await self._started([new])
+                await self._send_published(new)
+            except DEATHS as died:
+                return died
+            except LearnerLostError:  # not a fault of the engine
+                replica.num_restarts -= 1
+                raise
+            unused.pop_all()
+        replica.actor, replica.generation = new, replica.generation + 1
         seconds = time.monotonic() - start
         self._notify(f"the engine restarted in {seconds:.1f} s; no request was lost")
+        return None
+
+    async def _send_published(self, actor: Any) -> None:
+        """Send the weights of all policies to a new engine."""
+        for policy, published in [*self._published.items()]:
+            (failure,) = await published.send(policy, [actor])
+            if failure is not None:
+                raise failure

@@ -1,6 +1,5 @@
-"""Placement: the GPUs, cores and settings of each process."""
+"""Placement: what each process of a run is started with."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,23 +8,11 @@ from pettingllms.config import RunConfig
 from pettingllms.config.policies import image_problem
 from pettingllms.envs import Environment
 from pettingllms.errors import ConfigError, ModelError
-from pettingllms.inference.engines.base import UNBOUND, EngineSpec
+from pettingllms.inference.engines.base import EngineSpec
 from pettingllms.learners.critic import CriticSpec
 from pettingllms.learners.learner_spec import LearnerSpec
-from pettingllms.policies import CriticPlan, ModelGroup
-from pettingllms.runtime.resources import cores, num_cores
-
-SHARED_GPU = 0.5
-"""GPU share that an engine and a learner on one device each request from Ray."""
-
-
-def gpu_shares(config: RunConfig, device: str) -> tuple[float, float]:
-    """GPUs per engine and per learner rank."""
-    if device == "cpu":
-        return 0, 0
-    if config.cluster.placement == "colocated":
-        return SHARED_GPU, SHARED_GPU
-    return config.inference.tensor_parallel, 1
+from pettingllms.policies import CriticPlan, ModelGroup, critic_resources, group_resources
+from pettingllms.runtime.resources import CoreShare
 
 
 def require_image_support(
@@ -50,32 +37,33 @@ def require_image_support(
 
 
 def engine_specs(
-    config: RunConfig, group: ModelGroup, model: Path, device: str, at: int, num_groups: int
+    config: RunConfig, group: ModelGroup, model: Path, device: str, shares: Sequence[CoreShare]
 ) -> list[EngineSpec]:
-    """One engine per replica of a model."""
-    num_replicas = config.inference.num_replicas
+    """One engine per replica of a model, each with its share of cores."""
     league = config.league
     num_kept = league.max_snapshots if league and league.snapshot_every else 0
     num_co_players = len(config.co_players.snapshots()) if config.co_players else 0
     num_met = (min(league.num_opponents, num_kept) if league else 0) + num_co_players
-    num_snapshots = num_kept + num_co_players if group.adapters else 0
+    adapters = {} if group.merged else group.adapters
+    num_snapshots = num_kept + num_co_players if adapters else 0
     return [
         EngineSpec(
             model=model,
-            config=config.inference,
+            config=group_resources(config, group).inference(config.inference),
             policies=tuple(group.policies),
-            max_rank=max((policy.rank for policy in group.adapters.values()), default=0),
-            num_adapters=len(group.adapters),
-            adapts_vision=any(policy.supports_images_by for policy in group.adapters.values()),
+            max_rank=max((policy.rank for policy in adapters.values()), default=0),
+            num_adapters=len(adapters),
+            num_versions=2 if config.rollout.max_staleness else 1,
+            in_flight=config.updates_in_flight and group.publish_method == "publish_weights",
+            adapts_vision=any(policy.supports_images_by for policy in adapters.values()),
             num_snapshots=num_snapshots,
             num_opponents=min(num_met, num_snapshots),
             device=device,
-            cores=cores_of(at * num_replicas + number, num_groups * num_replicas),
-            num_threads=max(1, usable_cores() // (num_groups * num_replicas)),
+            core_share=share,
             loopback=not config.cluster.address,
-            sleeps=config.cluster.placement == "colocated",
+            sleeps=config.cluster.placement == "colocated" and bool(group.trained),
         )
-        for number in range(num_replicas)
+        for share in shares
     ]
 
 
@@ -86,7 +74,7 @@ def learner_spec(config: RunConfig, group: ModelGroup, model: Path, device: str)
     return LearnerSpec(
         model=model,
         policies=group.trained,
-        config=config.learner,
+        config=group_resources(config, group).learner(config.learner),
         loss=config.loss,
         max_reply_tokens=config.rollout.max_reply_tokens,
         seed=config.seed,
@@ -101,26 +89,9 @@ def critic_spec(config: RunConfig, plan: CriticPlan, model: Path, device: str) -
     return CriticSpec(
         model=model,
         critic=config.critic,
-        config=config.learner,
+        config=critic_resources(config).learner(config.learner),
         seed=config.seed,
         mixer=plan.mixer,
         roles=tuple(config.roles),
         device=device,
     )
-
-
-def usable_cores() -> int:
-    """Cores for PyTorch's threads: OMP_NUM_THREADS if it is set."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return int(wanted) if wanted.isdigit() and int(wanted) else num_cores()
-
-
-def cores_of(number: int, count: int) -> str:
-    """The cores of one engine among several, shared on a small machine. Under a CPU quota engines
-    are not bound: containers on one machine would all take the first cores."""
-    usable = cores()
-    if num_cores() < len(usable):
-        return UNBOUND
-    share = max(1, len(usable) // count)
-    first = number * share % len(usable)
-    return ",".join(map(str, usable[first : first + share]))

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pettingllms.config import RunConfig
-from pettingllms.config.policies import ApiPolicy, ScriptedPolicy
+from pettingllms.config import PolicyConfig, RunConfig
+from pettingllms.config.policies import ApiPolicy, FrozenPolicy, ScriptedPolicy
 from pettingllms.envs import Environment
 from pettingllms.inference.choice_logprobs import Choice
 from pettingllms.inference.http import HttpSampler, JsonRenderer
@@ -15,9 +15,17 @@ from pettingllms.league import SCRIPT
 from pettingllms.rollouts import Player
 from pettingllms.rollouts.scripted import scripted_player
 from pettingllms.types import Renderer, Sampler
+from pettingllms.types.sampling import WHOLE, Truncation
 
 Read = Callable[[str, Sequence[Choice]], Awaitable[list[list[float]]]]
 """`Team.reply_logprobs`."""
+
+
+def truncation_of(policy: PolicyConfig) -> Truncation:
+    """Truncation by the policy's own options, which policies that learn do not have."""
+    if isinstance(policy, FrozenPolicy | ApiPolicy):
+        return Truncation(policy.top_p, policy.top_k)
+    return WHOLE
 
 
 class PolicySamplers:
@@ -57,6 +65,7 @@ class PolicySamplers:
         temperature: float | None,
         trained: bool,
         centralized: bool,
+        truncation: Truncation | None = None,
     ) -> Player:
         """The player of a policy, of a snapshot of the policy `source`, or of a scripted player."""
         policy = self._config.policies.get(source)
@@ -71,8 +80,17 @@ class PolicySamplers:
             rests=not trained and source in self._config.trained_policies(),
             in_bytes=isinstance(policy, ApiPolicy),
             temperature=policy.temperature if temperature is None else temperature,
+            truncation=truncation or truncation_of(policy),
             centralized=centralized,
         )
+
+    def usual_players(self, env: Environment[Any, Any]) -> dict[str, Player]:
+        """The players of [roles], by role."""
+        trained = self._config.trained_policies()
+        return {
+            role: self.player(env, name, name, None, name in trained, False)
+            for role, name in self._config.roles.items()
+        }
 
     def judge(self, name: str, reply_logprobs: Read) -> JudgeModel:
         """A policy of this run as the model of a judge."""
@@ -88,6 +106,7 @@ class PolicySamplers:
             sampler=self._samplers[name],
             renderer=renderer,
             temperature=policy.temperature,
+            truncation=truncation_of(policy),
             read=None if isinstance(policy, ApiPolicy) else read,
             special=getattr(renderer, "special", ()),
         )

@@ -68,7 +68,7 @@ class SnapshotSamplers:
         group = self.group_of(self.sources.pop(name)).name
         await self.engines[group].drop(name)
         if group in self.publishers:
-            del self.publishers[group].expected[name]
+            self.publishers[group].expected.pop(name, None)  # absent if it was never checked
         del self._files[name], self.weight_hashes[name]
 
     async def files(self, name: str) -> Files:

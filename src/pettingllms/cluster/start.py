@@ -29,8 +29,10 @@ ARITHMETIC = {
     "OMP_WAIT_POLICY": "passive",
     "MALLOC_MMAP_THRESHOLD_": "8589934592",
     "MALLOC_TRIM_THRESHOLD_": "8589934592",
+    "THP_MEM_ALLOC_ENABLE": "1",
 }
-"""CPU settings: waiting threads do not spin, and memory of large tensors is reused."""
+"""CPU settings: waiting threads do not spin, and memory of large tensors is reused and in large
+pages."""
 INSTALL = "pip install 'pettingllms[cpu]', or [gpu]"
 OBJECT_STORE_BYTES = 2 * 2**30
 MAX_TOP = 107 - len("/pl-12345678/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
@@ -39,9 +41,27 @@ REMOTE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Unless this is 0, Ray on Linux listens on all interfaces, whatever its address."""
 
 
+_shared: list[ClusterConfig] = []
+"""What the stages of the program that runs now share Ray for; empty outside `shared_ray`."""
+
+
+@contextmanager
+def shared_ray(config: ClusterConfig) -> Iterator[None]:
+    """Ray for several runs of this process, one after another, which saves starting it for each."""
+    with ray_running(config):
+        _shared.append(config)
+        try:
+            yield
+        finally:
+            _shared.pop()
+
+
 @contextmanager
 def ray_running(config: ClusterConfig) -> Iterator[None]:
-    """Ray for one run: the configured cluster, or a local one for this run."""
+    """Ray for one run: that of `shared_ray`, the configured cluster, or a local one."""
+    if config in _shared:
+        yield
+        return
     if find_spec("ray") is None:
         raise ClusterError(f"engines and learners run on Ray, which is not installed; {INSTALL}")
     _prepare(config)
@@ -108,8 +128,10 @@ def _start(address: str, folder: Path | None = None) -> None:
         "logging_level": logging.ERROR,
         "object_store_memory": OBJECT_STORE_BYTES,
     }
+    # Processes of other nodes do not inherit this one's environment.
+    joined: dict[str, Any] = {"runtime_env": {"env_vars": {n: os.environ[n] for n in ARITHMETIC}}}
     try:
-        ray.init(address=address or "local", log_to_driver=False, **({} if address else own))
+        ray.init(address=address or "local", log_to_driver=False, **(joined if address else own))
     except Exception as error:
         advice = (
             f"does `ray status --address {address}` find it, and is this its token?"

@@ -15,8 +15,11 @@ import numpy as np
 
 from pettingllms.cluster.engines import Engines, Published
 from pettingllms.cluster.learners import Learners
+from pettingllms.cluster.weight_transfer import Streamed, WeightTransfer, transfer_of
+from pettingllms.config import RunConfig
 from pettingllms.errors import StaleWeightsError
 from pettingllms.learners.batches import Item
+from pettingllms.policies import ModelGroup
 from pettingllms.types import LogProbs
 
 
@@ -30,6 +33,10 @@ class Publisher:
     max_mismatch: float
     method: str
     """Method of an engine that loads new weights."""
+    transfer: WeightTransfer | None = None
+    """The stream of a full model; None: weights go through files."""
+    merged: bool = False
+    """Whether engines sample with the adapter merged into its base."""
     frozen: tuple[str, ...] = ()
     """Policies that use the base without an adapter."""
     weight_hashes: dict[str, str] = field(default_factory=dict)
@@ -42,9 +49,19 @@ class Publisher:
 
     async def publish(self, policy: str, version: int) -> float:
         """Send the learner's weights to all engines; return the remaining mismatch."""
-        files, weight_hash = await self.learners.files(policy)
+        if self.transfer is not None:
+            new = Streamed(version, self.transfer)
+            await self.engines.publish(policy, new)
+            return await self.check(policy, version, new.weight_hash)
+        merged = {"merged": True} if self.merged else {}
+        files, weight_hash = await self.learners.files(policy, **merged)
         await self.engines.publish(policy, Published(self.method, version, files))
         return await self.check(policy, version, weight_hash)
+
+    def disconnect(self) -> None:
+        """Expect other ranks of the learner at the next stream."""
+        if self.transfer is not None:
+            self.transfer.disconnect()
 
     async def check(self, policy: str, version: int, weight_hash: str) -> float:
         """Compare sampler and learner; raise StaleWeightsError if they differ."""
@@ -102,3 +119,19 @@ class Publisher:
             self.expected[name] = self.expected[policy]
         else:
             self.expected[name] = (await self.engines.score(name, self.canary.given))[0]
+
+
+def publisher_of(
+    config: RunConfig, group: ModelGroup, learners: Learners, engines: Engines, canary: Item
+) -> Publisher:
+    """The publisher of a model, by streams where its engines can take them."""
+    return Publisher(
+        learners,
+        engines,
+        canary,
+        config.mismatch_bound(),
+        group.publish_method,
+        transfer_of(config, group, learners),
+        group.merged,
+        tuple(group.frozen),
+    )

@@ -3,6 +3,8 @@
 from pettingllms.config.co_players import CoPlayersConfig
 from pettingllms.config.curriculum import CurriculumConfig
 from pettingllms.config.engines import ClusterConfig, InferenceConfig, LearnerConfig
+from pettingllms.config.extends import read_config
+from pettingllms.config.influence import InfluenceConfig
 from pettingllms.config.judge import JudgeConfig, OneJudgeConfig
 from pettingllms.config.league import LeagueConfig
 from pettingllms.config.load import (
@@ -10,13 +12,13 @@ from pettingllms.config.load import (
     load_config,
     parse_config,
     problems_in,
-    read_toml,
     to_toml,
 )
 from pettingllms.config.losses import LossConfig, loss_config
 from pettingllms.config.policies import PolicyConfig
 from pettingllms.config.run import RewardConfig, RolloutConfig, RunConfig
 from pettingllms.config.section import AlgoConfig, EnvConfig, Section
+from pettingllms.config.toml_files import read_toml
 from pettingllms.config.training import (
     CriticConfig,
     EvalConfig,
@@ -35,6 +37,7 @@ __all__ = [
     "EvalConfig",
     "GuardConfig",
     "InferenceConfig",
+    "InfluenceConfig",
     "JudgeConfig",
     "LeagueConfig",
     "LearnerConfig",
@@ -52,6 +55,7 @@ __all__ = [
     "loss_config",
     "parse_config",
     "problems_in",
+    "read_config",
     "read_toml",
     "to_toml",
 ]

@@ -8,11 +8,20 @@ from pydantic import ValidationError
 
 from pettingllms.config.co_players import co_player_problems, role_problems
 from pettingllms.config.curriculum import CurriculumConfig, Level, at_level
-from pettingllms.config.engines import engine_problems
-from pettingllms.config.judge import RULE, JudgeConfig, judge_problems, part_problems
+from pettingllms.config.engines import base_problems, engine_problems
+from pettingllms.config.judge import RULE, JudgeConfig
 from pettingllms.config.league import anchor_problems, league_problems
-from pettingllms.config.policies import image_problem, player_problems
-from pettingllms.config.rollout_checks import limit_problems, resample_problems
+from pettingllms.config.merge_checks import merge_problems
+from pettingllms.config.policies import image_problem, player_problems, resource_problems
+from pettingllms.config.reward_checks import reward_problems
+from pettingllms.config.rollout_checks import (
+    limit_problems,
+    resample_problems,
+    role_option_problems,
+    staleness_problems,
+    truncation_problems,
+    worker_problems,
+)
 from pettingllms.config.run import RunConfig, policies_without_roles
 from pettingllms.config.schedule import schedule_problems
 from pettingllms.config.section import EnvConfig
@@ -44,6 +53,7 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
             sections.get("league"), sections.get("judge"), sections.get("co_players")
         )
         problems += _check_policies(sections["roles"], sections["policies"], beside)
+    problems += resource_problems(sections.get("policies", {}))
     if {"policies", "train"} <= sections.keys():
         problems += schedule_problems(sections["policies"], sections["train"])
     if {"curriculum", "eval"} <= sections.keys():
@@ -51,14 +61,14 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
     if {"algo", "critic", "reward"} <= sections.keys():
         problems += _check_critic(sections["algo"].type, sections["critic"], sections["reward"])
     problems += _check_league(sections, env)
-    problems += _check_judge(sections, env)
+    problems += reward_problems(sections, env)
     problems += _check_co_players(sections, env)
-    problems += _check_best(sections)
-    problems += _check_success(sections, env)
-    problems += _check_reference(sections)
-    problems += _check_loss(sections)
+    problems += [*_check_best(sections), *_check_success(sections, env)]
+    problems += [*_check_reference(sections), *_check_loss(sections)]
     problems += resample_problems(sections)
+    problems += [*staleness_problems(sections), *truncation_problems(sections)]
     problems += log_problems(sections.get("log"))
+    problems += merge_problems(sections)
     if env is None:
         return problems
     problems += _check_anchors(env, sections)
@@ -69,7 +79,8 @@ def cross_check(sections: Mapping[str, Any], env: Any) -> list[str]:
         problems += _check_players(env, sections["policies"])
     if {"algo", "rollout"} <= sections.keys():
         problems += _check_needs(env, sections["algo"].type, sections["rollout"])
-    problems += limit_problems(env, sections)
+    problems += [*limit_problems(env, sections), *role_option_problems(env, sections)]
+    problems += worker_problems(env, sections)
     problems += _check_exploitability(env, sections)
     problems += _check_inference(sections)
     if sections.get("curriculum") is not None:
@@ -185,6 +196,11 @@ def _check_critic(algo_type: str, critic: CriticConfig | None, reward: Any) -> I
         )
     elif critic.kind != "model" and critic.model and not algorithm.one_critic():
         yield 'critic.model: a head is part of its policy\'s model; set critic.kind = "model"'
+    elif critic.kind != "model" and critic.num_ranks and not algorithm.one_critic():
+        yield (
+            "critic.num_ranks: a head is trained by its policy's learner; set critic.kind = "
+            '"model", or leave the key out'
+        )
     if critic.clip is not None and algorithm.mixer is not None:
         yield f"critic.clip: '{algo_type}' trains sums of values; leave the key out"
 
@@ -285,23 +301,6 @@ def _check_co_players(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
         yield from role_problems(sections["co_players"], env)
 
 
-def _check_judge(sections: Mapping[str, Any], env: Any) -> Iterator[str]:
-    needed = ("judge", "policies", "rollout", "algo")
-    if "judge" not in sections:
-        return
-    judge = sections["judge"]
-    if judge is None and env is not None and env.judged:
-        judge = JudgeConfig(by=RULE)
-    if judge is None:
-        return
-    if env is not None:
-        yield from part_problems(judge, env)
-    if sections.keys() >= set(needed):
-        _, policies, rollout, algo = (sections[name] for name in needed)
-        is_tree = ALGORITHMS.load(algo.type).rollout_type() == "tree"
-        yield from judge_problems(judge, policies, rollout, is_tree)
-
-
 def _check_best(sections: Mapping[str, Any]) -> Iterator[str]:
     """Trees that continue the best reply, where policies are rated by their returns."""
     needed = ("league", "co_players", "rollout", "algo")
@@ -366,6 +365,8 @@ def _check_exploitability(env: Any, sections: Mapping[str, Any]) -> Iterator[str
 def _check_inference(sections: Mapping[str, Any]) -> Iterator[str]:
     if {"inference", "policies"} <= sections.keys():
         yield from engine_problems(sections["inference"], sections["policies"])
+    if {"learner", "policies"} <= sections.keys():
+        yield from base_problems(sections["learner"], sections["policies"])
     asked = "env" in sections and getattr(sections["env"], "guided", False)
     if asked and "inference" in sections:
         inference = sections["inference"]

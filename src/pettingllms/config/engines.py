@@ -36,9 +36,9 @@ class InferenceConfig(Section):
     the smallest mismatch with the learner; vLLM cannot serve LoRA adapters in float32 on GPUs."""
     num_replicas: int = Field(default=1, ge=1)
     """Engines per model. Requests for the same task go to the same engine, which keeps its prefix
-    cache effective."""
+    cache effective. `resources` of a policy overrides it."""
     tensor_parallel: int = Field(default=1, ge=1)
-    """GPUs per engine."""
+    """GPUs per engine, all on one node. `resources` of a policy overrides it."""
     max_model_len: int = Field(default=2048, ge=16)
     """Maximum tokens of prompt and reply together. If it truncates a reply before
     rollout.max_reply_tokens, or a prompt exceeds it, the episode ends: see rollout.on_limit."""
@@ -50,12 +50,26 @@ class InferenceConfig(Section):
     """GPU: share of a device's memory that one engine uses."""
     max_mismatch: float | None = Field(default=None, gt=0)
     """Mean train-inference mismatch (absolute difference of log-probs between sampler and learner)
-    above which the run stops. Left out: 0.0001 if both compute in float32, else 0.1."""
+    above which the run stops. Left out: 0.0001 if both compute in float32 without
+    learner.base_bits, else 0.1."""
     start_timeout: float = Field(default=600.0, gt=0)
-    """Seconds that an engine may take to start."""
+    """Seconds that an engine or rollout worker may take to start."""
+    engine_timeout: float = Field(default=900.0, gt=0)
+    """Seconds after which an engine or rollout worker that does not answer is killed and replaced.
+    Engines in plain PyTorch answer between batches."""
     guided: bool = False
     """Let vLLM constrain replies to a JSON schema when a program requests it through the gateway.
     Loads the tokenizer in the engine. Constrained replies are excluded from training."""
+    in_flight_updates: bool | None = None
+    """Asynchronous training: new weights of a full model do not wait for replies in progress, which
+    continue with them. Each token keeps the log-prob and the version of the weights that sampled
+    it. false: engines finish all replies in progress first. Models for images always do. Left out:
+    true if the engine can, as `vllm`. Adapters are loaded beside running requests in any case."""
+    merge_single_adapter: bool = False
+    """Merge the adapter of a base's only policy into the base while training samples, so that
+    sampling costs what the base costs. Published weights are then those of the whole model. Needs
+    float32 in inference.dtype and learner.dtype: in bfloat16 most weights would round to the base.
+    """
     recording: str | None = None
     """Folder in which every reply is recorded. A request that was recorded before gets the recorded
     reply. For runs that must repeat bit for bit."""
@@ -73,10 +87,10 @@ class InferenceConfig(Section):
         return ENGINES.load(self.engine).capabilities
 
     def unused_keys(self) -> set[str]:
-        """Keys of vLLM."""
+        """A timeout at its usual value, and keys of vLLM."""
         if self.engine == "vllm":
-            return set()
-        return {"tensor_parallel", "cache_gib", "gpu_memory_utilization"}
+            return {"engine_timeout"}
+        return {"engine_timeout", "tensor_parallel", "cache_gib", "gpu_memory_utilization"}
 
 
 class LearnerConfig(Section):
@@ -85,8 +99,17 @@ class LearnerConfig(Section):
     dtype: DtypeOption = "auto"
     """Type of the arithmetic, and of the frozen base of LoRA adapters. `auto`: bfloat16 on GPUs,
     float32 on CPU. Trained weights and optimizer state are always float32."""
+    base_bits: Literal[8, 4] | None = None
+    """Bits per weight of frozen bases of LoRA adapters. Their linear layers are held quantized: 8
+    bits are integers, 4 bits NF4, and 64 weights share a scale. Adapters, gradients and optimizer
+    state stay float32. Engines keep sampling with the unquantized base, so the train-inference
+    mismatch grows: on SmolLM2-135M to 0.04 with 8 bits, which importance weights of `loss.type`
+    `clip` and `gspo` can correct, and to 0.8 with 4 bits, which stops the run. Prefer 8; use 4 only
+    with models whose measured mismatch is small. The KL penalty refers to the quantized base. Not
+    for policies of the kind full, nor for models with experts. Never run on a GPU. Left out: not
+    quantized."""
     num_ranks: int = Field(default=1, ge=1)
-    """Processes, or GPUs, that each model is sharded over."""
+    """Processes, or GPUs, that each model is sharded over. `resources` of a policy overrides it."""
     max_batch_tokens: int = Field(default=8192, ge=16)
     """Distinct tokens per forward and backward pass: a prefix that several turns share counts
     once. Models that cannot read token trees count padding too. Gradients accumulate over
@@ -239,10 +262,42 @@ class ClusterConfig(Section):
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Device of the models. `auto`: GPUs if there are any."""
     placement: Literal["separate", "colocated"] = "separate"
-    """GPU: `separate` gives learners and engines their own devices. `colocated` lets them share
-    one; engines sleep while learners work."""
+    """GPU: `separate` gives learners and engines their own devices. `colocated` lets the engines
+    and the learner of a model share theirs: num_replicas * tensor_parallel must equal num_ranks,
+    and engines sleep while learners work. Never run on a GPU."""
     max_restarts: int = Field(default=3, ge=0)
-    """Restarts of a dead engine before the run stops."""
+    """Restarts of an engine or rollout worker before the run stops. Learners that are lost restart,
+    and the run goes back to its newest checkpoint, at most this often without a newer one."""
+    transfer_timeout: float = Field(default=600.0, gt=0)
+    """Seconds that streaming a full model to its engines may take before the run stops."""
+    learner_timeout: float = Field(default=1800, gt=0)
+    """Seconds without progress after which a learner counts as hanging and is restarted. Each pass
+    of a batch is progress. After a sixth of it, a message names the ranks that do not answer."""
+
+    def unused_keys(self) -> set[str]:
+        """Timeouts at their usual values."""
+        return {"transfer_timeout", "learner_timeout"}
+
+
+def base_problem(bits: int, policy: str) -> str:
+    """Why a base cannot be quantized, if a policy trains it."""
+    return (
+        f'learner.base_bits: {bits} is for frozen bases, but policies.{policy} (kind = "full") '
+        'trains all weights of its model; set kind = "lora", or leave learner.base_bits out'
+    )
+
+
+def base_problems(learner: LearnerConfig, policies: Mapping[str, Any]) -> Iterator[str]:
+    """Policies whose base cannot be quantized, and an option that no policy uses."""
+    bits, kinds = learner.base_bits, {name: policy.kind for name, policy in policies.items()}
+    if bits is None:
+        return
+    yield from (base_problem(bits, name) for name, kind in kinds.items() if kind == "full")
+    if "lora" not in kinds.values() and "full" not in kinds.values():
+        yield (
+            f"learner.base_bits: {bits} quantizes bases of LoRA adapters, but no policy has "
+            'kind = "lora"; leave the key out'
+        )
 
 
 def engine_problems(inference: InferenceConfig, policies: Mapping[str, Any]) -> Iterator[str]:

@@ -31,6 +31,16 @@ class OneJudgeConfig(Section):
         """Judges that it aggregates."""
         return []
 
+    @property
+    def needs_model(self) -> bool:
+        """Whether its verdicts come from a model, of this run or elsewhere."""
+        return bool(self.policies())
+
+    def start_problem(self) -> str:
+        """Why it could not give verdicts now, as `key: what; advice`; empty if it can. `check`
+        reports it, and training refuses to start."""
+        return ""
+
 
 class RuleConfig(OneJudgeConfig):
     """Options of the environment's rule."""

@@ -10,12 +10,13 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from pettingllms.config.checks import build_env, cross_check, resolve
+from pettingllms.config.extends import KEY as EXTENDS
+from pettingllms.config.extends import ONLY_IN_FILES, read_config
 from pettingllms.config.renames import migrate, new_name
 from pettingllms.config.run import RunConfig
 from pettingllms.config.section import EnvConfig
-from pettingllms.config.user_code import named_places
-from pettingllms.errors import ConfigError, DataError, describe, nearest
-from pettingllms.registry import absolute
+from pettingllms.config.toml_files import make_paths_absolute, read_toml
+from pettingllms.errors import ConfigError, DataError, MissingDataError, describe, nearest
 
 EXAMPLES = {
     "env": '[env] id = "tic_tac_toe-v1"',
@@ -26,50 +27,50 @@ NAMED = {"env": "id", "algo": "type", "loss": "type"}
 """Keys that say which class reads their section."""
 
 
-def load_config(path: Path, overrides: Sequence[str] = (), of_run: bool = False) -> RunConfig:
+def load_config(
+    path: Path,
+    overrides: Sequence[str] = (),
+    of_run: bool = False,
+    may_extend: bool = True,
+    needs_data: bool = True,
+) -> RunConfig:
     """Read a TOML file and overrides such as `rollout.num_samples=8` into a checked run.
 
-    `of_run`: the file is in a run folder, so names of earlier versions are accepted.
+    `of_run`: the file is in a run folder, so it extends no other file, and names of earlier
+    versions are accepted. `may_extend`: whether another file is read that it names under `extends`.
+    `needs_data`: whether the published data sets that it names must be on this machine.
 
     Paths to user classes are relative to the TOML file, and in overrides to the working directory.
     """
-    data = migrate(read_toml(path)) if of_run else read_toml(path)
+    data = read_config(path) if may_extend and not of_run else read_toml(path)
+    data = migrate(data) if of_run else data
     problems = apply_overrides(data, overrides)
-    _make_paths_absolute(data, Path())
-    return parse_config(data, str(path), problems)
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The plain data of a TOML file, with absolute paths to user classes."""
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ConfigError(
-            str(path), [f"cannot be read: {error.strerror}; give a TOML file"]
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), [f"not TOML: {error}; correct it there"]) from None
-    _make_paths_absolute(data, path.parent)
-    return data
-
-
-def _make_paths_absolute(data: Mapping[str, Any], folder: Path) -> None:
-    """Make paths to user classes absolute."""
-    for section, key, _ in named_places(data):
-        section[key] = absolute(section[key], folder)
+    make_paths_absolute(data, Path())
+    return parse_config(data, str(path), problems, needs_data)
 
 
 def parse_config(
-    data: Mapping[str, Any], source: str = "configuration", problems: Sequence[str] = ()
+    data: Mapping[str, Any],
+    source: str = "configuration",
+    problems: Sequence[str] = (),
+    needs_data: bool = True,
 ) -> RunConfig:
     """Validate plain data as a run; raise one ConfigError that lists all problems."""
     sections, unreadable = _read_sections(data)
     env, error = build_env(sections)
+    if isinstance(error, MissingDataError) and not needs_data:
+        env, error = build_env({**sections, "env": _with_own_data(sections["env"])})
     env_problems = [] if error is None else [_env_problem(sections["env"], error)]
     found = [*problems, *unreadable, *env_problems, *cross_check(sections, env)]
     if found:
         raise ConfigError(source, found) from error
     return resolve(RunConfig(**sections), env)
+
+
+def _with_own_data(section: EnvConfig) -> EnvConfig:
+    """The section with the problems that the environment brings itself."""
+    keys = {"data", "test_data"} & type(section).model_fields.keys()
+    return section.model_copy(update=dict.fromkeys(keys, ""))
 
 
 def _env_problem(section: EnvConfig, error: Exception) -> str:
@@ -128,8 +129,9 @@ def _read_sections(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Read each section separately, so that problems in one do not hide those of another."""
     fields = RunConfig.model_fields
     sections: dict[str, Any] = {}
-    unknown = [key for key in data if key not in fields]
-    problems = [
+    unknown = [key for key in data if key not in fields and key != EXTENDS]
+    problems = [ONLY_IN_FILES] if EXTENDS in data else []
+    problems += [
         f"{key}: {_renamed(key) or f'unknown key; {nearest(key, fields)}'}" for key in unknown
     ]
     for name, field in fields.items():

@@ -1,17 +1,66 @@
 """Policy sections by kind, and reasons why a policy cannot fill a role."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pettingllms.config.section import Section
+from pettingllms.config.template_options import TemplateValue, check_template_kwargs
 from pettingllms.errors import UnknownNameError
 from pettingllms.vision.families import ADVICE, supports_images
 
 
-class FullPolicy(Section):
+class EngineResources(Section):
+    """Inference engines of one policy. Policies that share a base share its engines, so the values
+    that they give must agree."""
+
+    num_replicas: int | None = Field(default=None, ge=1)
+    """Engines of the policy's model. Left out: inference.num_replicas."""
+    tensor_parallel: int | None = Field(default=None, ge=1)
+    """GPUs per engine. Left out: inference.tensor_parallel."""
+
+
+class PolicyResources(EngineResources):
+    """Inference engines and learner ranks of one policy. Policies that share a base share them, so
+    the values that they give must agree."""
+
+    num_ranks: int | None = Field(default=None, ge=1)
+    """Processes, or GPUs, that the policy's learner is sharded over. Left out:
+    learner.num_ranks."""
+
+
+class PromptedPolicy(Section):
+    """A policy whose prompts a chat template renders."""
+
+    chat_template_kwargs: dict[str, TemplateValue] = Field(default_factory=dict)
+    """Arguments of the model's chat template, such as `{ enable_thinking = false }` for Qwen3. They
+    apply wherever prompts of the policy are rendered: training, evaluation, SFT, DPO, and exported
+    models."""
+
+    @field_validator("chat_template_kwargs")
+    @classmethod
+    def _known_kwargs(cls, given: dict[str, TemplateValue]) -> dict[str, TemplateValue]:
+        check_template_kwargs(given)
+        return given
+
+
+class TrainedPolicy(PromptedPolicy):
+    """A policy that learns, and so is sampled from its whole distribution."""
+
+    @classmethod
+    def unknown_key(cls, key: str) -> str:
+        """Say why training does not truncate."""
+        if key not in ("top_p", "top_k"):
+            return super().unknown_key(key)
+        return (
+            "training samples from the whole distribution, because a truncated one has no "
+            f"probability ratio for the tokens that it excludes; set eval.{key} for evaluations"
+        )
+
+
+class FullPolicy(TrainedPolicy):
     """A model whose weights are all trained."""
 
     kind: Literal["full"] = "full"
@@ -23,13 +72,16 @@ class FullPolicy(Section):
     """First step in which the policy learns. Until then it acts with its initial weights."""
     temperature: float = Field(default=1.0, ge=0.01)
     """Sampling temperature. Recorded and trained log-probs include it."""
+    resources: PolicyResources | None = None
+    """Engines and learner ranks, where they differ from the global numbers: `num_replicas`,
+    `tensor_parallel`, `num_ranks`."""
 
     def unused_keys(self) -> set[str]:
         """Keys whose defaults change nothing."""
         return {"join_step"}
 
 
-class LoraPolicy(Section):
+class LoraPolicy(TrainedPolicy):
     """A LoRA adapter on a base model that several policies can share."""
 
     kind: Literal["lora"] = "lora"
@@ -60,6 +112,9 @@ class LoraPolicy(Section):
     """First step in which the policy learns. Until then it acts with its initial weights."""
     temperature: float = Field(default=1.0, ge=0.01)
     """Sampling temperature. Recorded and trained log-probs include it."""
+    resources: PolicyResources | None = None
+    """Engines and learner ranks, where they differ from the global numbers: `num_replicas`,
+    `tensor_parallel`, `num_ranks`."""
 
     def unused_keys(self) -> set[str]:
         """Keys whose defaults change nothing."""
@@ -71,7 +126,7 @@ class LoraPolicy(Section):
         return [part for part in self.parts if part != "language"]
 
 
-class FrozenPolicy(Section):
+class FrozenPolicy(PromptedPolicy):
     """A model that acts and never learns."""
 
     kind: Literal["frozen"] = "frozen"
@@ -79,10 +134,17 @@ class FrozenPolicy(Section):
     """Folder or hub name of the model; `NAME@REVISION` pins a hub commit."""
     temperature: float = Field(default=1.0, ge=0)
     """Sampling temperature; 0 is greedy."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Sample only among the likeliest tokens whose probabilities reach this sum."""
+    top_k: int = Field(default=0, ge=0)
+    """Sample only among this many of the likeliest tokens; 0: all."""
+    resources: EngineResources | None = None
+    """Engines, where they differ from the global numbers: `num_replicas`, `tensor_parallel`."""
 
 
-class ApiPolicy(Section):
-    """A model on an OpenAI-compatible server. It never learns."""
+class ApiPolicy(PromptedPolicy):
+    """A model on an OpenAI-compatible server. It never learns. `chat_template_kwargs` are sent with
+    each request; vLLM and SGLang accept them."""
 
     kind: Literal["api"] = "api"
     url: str
@@ -100,6 +162,11 @@ class ApiPolicy(Section):
     counts."""
     temperature: float = Field(default=1.0, ge=0)
     """Sampling temperature; 0 is greedy."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Sample only among the likeliest tokens whose probabilities reach this sum."""
+    top_k: int = Field(default=0, ge=0)
+    """Sample only among this many of the likeliest tokens; 0: all. No part of OpenAI's API;
+    vLLM and SGLang read it."""
 
 
 class ScriptedPolicy(Section):
@@ -117,6 +184,24 @@ PolicyConfig = Annotated[
 """A policy of any kind; `kind` selects the class."""
 
 TRAINED_KINDS = ("full", "lora")
+
+
+def resource_problems(policies: Mapping[str, Any]) -> Iterator[str]:
+    """Policies that share a base and give different numbers for the engines or ranks of it."""
+    given: dict[tuple[str, str], tuple[str, int]] = {}
+    for name, policy in policies.items():
+        resources = getattr(policy, "resources", None)
+        if resources is None or policy.kind == "full":
+            continue
+        for key, value in resources.model_dump(exclude_none=True).items():
+            mine = f"policies.{name}.resources.{key}"
+            other, first = given.setdefault((policy.model, key), (mine, value))
+            if first != value:
+                what = "learner" if key == "num_ranks" else "engines"
+                yield (
+                    f"{mine}: is {value}, but {other} is {first}, and both policies share the "
+                    f"{what} of '{policy.model}'; set one value, or give it to one of them only"
+                )
 
 
 def unknown_targets(policy: LoraPolicy, layers: Iterable[str]) -> list[str]:

@@ -108,6 +108,10 @@ EXPERIMENT_NAMES = {
 """Arms and evaluations of shipped experiments, in a `results.json`."""
 
 
+ENV_KEYS = {"sokoban-v1": {"levels": "data"}}
+"""Options of environments, by id."""
+
+
 def new_name(key: str) -> str | None:
     """The current name of a dotted key; None if it was not renamed."""
     for old, new in KEYS.items():
@@ -130,6 +134,9 @@ def migrate(data: Mapping[str, Any]) -> dict[str, Any]:
             renamed["dpo"].setdefault("beta", loss["beta"])
         unused = UNUSED_LOSS_KEYS.get(loss.get("type", "clip"), set())
         renamed["loss"] = {key: value for key, value in loss.items() if key not in unused}
+    if isinstance(env := renamed.get("env"), dict):
+        names = ENV_KEYS.get(str(env.get("id")), {})
+        renamed["env"] = {names.get(key, key): value for key, value in env.items()}
     return {name: value for name, value in renamed.items() if _is_used(name, value)}
 
 

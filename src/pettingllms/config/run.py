@@ -14,6 +14,7 @@ from pettingllms.config.engines import (
     LearnerConfig,
     resolve_dtype,
 )
+from pettingllms.config.influence import InfluenceConfig
 from pettingllms.config.judge import JudgeConfig
 from pettingllms.config.league import LeagueConfig
 from pettingllms.config.losses import LossConfig, loss_config, read_loss
@@ -51,6 +52,8 @@ class RewardConfig(Section):
     overlong_penalty: float = Field(default=1.0, gt=0)
     """Penalty of replies that are longer than `overlong_start` and `overlong_buffer` together, on
     the scale of the weighted rewards."""
+    influence: InfluenceConfig | None = None
+    """Influence shaping of process rewards, before any algorithm reads them. Left out: none."""
 
     @model_validator(mode="after")
     def _some_weight(self) -> Self:
@@ -126,6 +129,9 @@ class RolloutConfig(Section):
     max_reply_tokens: int = Field(default=512, ge=1)
     """Maximum tokens per reply. The environment parses and scores a truncated reply like any
     other."""
+    reply_tokens: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    """Maximum tokens per reply of single roles, such as `{ tester = 256 }`, at most
+    max_reply_tokens, which is the limit of all other roles."""
     max_episode_tokens: int = Field(default=1_000_000, ge=1)
     """Tokens of an episode's main branch after which it is cut."""
     on_limit: Literal["reward", "exclude", "bootstrap"] = "reward"
@@ -138,6 +144,21 @@ class RolloutConfig(Section):
     """Share of cut episodes above which the run raises an alarm."""
     max_concurrent: int = Field(default=10_000, ge=1)
     """Episodes in progress per rollout worker."""
+    num_workers: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
+    """Rollout workers: processes that sample episodes. 0: the driver process does. `auto`: 0 on one
+    machine with up to four engine replicas, and for recordings; otherwise one per four replicas, at
+    most half as many as cores. Any number gives the same episodes if replies do not depend on what
+    else an engine decodes."""
+    max_staleness: int = Field(default=0, ge=0)
+    """Asynchronous training: the largest number of versions between a policy that learns and a turn
+    that it learns from. Engines sample the next batches while learners learn. A group with an older
+    turn is dropped, and its task sampled again. 0: synchronous training, in which sampling and
+    learning alternate."""
+    gateway_address: str = ""
+    """Workflows: HOST:PORT at which the driver listens for the calls of all programs and forwards
+    each to the rollout worker that records it. For programs that run in containers or on other
+    machines; anyone who reaches HOST can send requests, and the API keys travel unencrypted. PORT 0
+    takes a free one. Empty: each rollout worker listens on 127.0.0.1 for its own programs."""
     env_timeout: float = Field(default=10.0, gt=0)
     """Seconds that one environment call may take before its episode fails. Time in the sandbox and
     in the grader does not count; they have their own limits."""
@@ -159,6 +180,18 @@ class RolloutConfig(Section):
             )
         return value
 
+    @field_validator("gateway_address")
+    @classmethod
+    def _has_host_and_port(cls, value: str) -> str:
+        host, _, port = value.rpartition(":")
+        is_valid = host and ":" not in host and port.isascii() and port.isdigit()
+        if value and (not is_valid or int(port) > 65_535 or host == "0.0.0.0"):  # noqa: S104
+            raise ValueError(
+                f"expected HOST:PORT with the IPv4 address or name by which programs reach this "
+                f"machine, such as 10.0.0.1:8900, got '{value}'"
+            )
+        return value
+
     def unused_keys(self) -> set[str]:
         """Keys of other rollout types."""
         return set().union(*(keys for types, keys in ROLLOUT_KEYS if self.type not in types))
@@ -167,6 +200,20 @@ class RolloutConfig(Section):
     def num_episodes(self) -> int:
         """Episodes per task: a tree holds all samples of a task in one episode."""
         return 1 if self.type == "tree" else self.num_samples
+
+    def reply_limit(self, role: str) -> int:
+        """Maximum tokens per reply of a role."""
+        return self.reply_tokens.get(role, self.max_reply_tokens)
+
+    @model_validator(mode="after")
+    def _limits_of_roles(self) -> Self:
+        for role, limit in self.reply_tokens.items():
+            if limit > self.max_reply_tokens:
+                raise ValueError(
+                    f"reply_tokens.{role}: is {limit}, and no role may exceed max_reply_tokens "
+                    f"({self.max_reply_tokens}); raise it to {limit}, and limit the other roles"
+                )
+        return self
 
     def linear(self, num_samples: int) -> Self:
         """The same limits for independent episodes, `num_samples` per task."""
@@ -273,13 +320,26 @@ class RunConfig(Section):
         if self.inference.max_mismatch is not None:
             return self.inference.max_mismatch
         sides = (self.inference.dtype, self.learner.dtype)
+        if self.learner.base_bits:
+            return max(MISMATCH_BOUNDS.values())
         return max(MISMATCH_BOUNDS[resolve_dtype(one, self.cluster.device)] for one in sides)
+
+    @property
+    def updates_in_flight(self) -> bool:
+        """Whether replies of full models continue with weights that arrive meanwhile."""
+        wanted = self.inference.in_flight_updates is not False and self.rollout.max_staleness
+        return bool(wanted and self.inference.capabilities.in_flight)
 
     def for_device(self, device: str) -> Self:
         """The same run with the dtypes that `auto` means on a device."""
         return self._with_dtypes(
             resolve_dtype(self.inference.dtype, device), resolve_dtype(self.learner.dtype, device)
         )
+
+    def without_merging(self) -> Self:
+        """The same run with adapters beside their bases, for samplers without learners."""
+        inference = self.inference.model_copy(update={"merge_single_adapter": False})
+        return self.model_copy(update={"inference": inference})
 
     def matches(self, recorded: Self) -> bool:
         """Whether a run that recorded its dtypes has this configuration; `auto` matches any."""

@@ -5,6 +5,7 @@ from typing import Any, Self
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     ModelWrapValidatorHandler,
     ValidationError,
     model_validator,
@@ -100,6 +101,9 @@ class EnvConfig(Section):
     limit_reward: float | None = None
     """Reward of an episode that a limit cuts, with rollout.on_limit = "reward". Left out: the value
     that the environment declares, which `pettingllms check` prints."""
+    system_prompts: dict[str, str] = Field(default_factory=dict)
+    """System prompts by role. Each replaces the system message of the role's observations, or
+    precedes them if they have none. Not for workflows, whose programs write their prompts."""
     terse: bool = False
     """Short prompts without rules and answers without tags, a few dozen tokens, for tiny models
     trained from scratch."""

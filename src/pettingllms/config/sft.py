@@ -14,8 +14,11 @@ class SftConfig(Section):
     """Scripted player that demonstrates training tasks, in every role."""
     num_episodes: int = Field(default=1000, ge=1)
     """Training tasks that the player demonstrates."""
+    with_solo: bool = False
+    """Also demonstrate the tasks in the environment's solo form, so that a team and a single role
+    can start from the same weights. Needs exactly one policy that learns."""
     episodes: list[str] = Field(default_factory=list)
-    """Episode files to learn from, as runs and rollouts write them; instead of a player."""
+    """Episode files or run folders to learn from; instead of a player."""
     only_success: bool = False
     """Learn only from roles that succeeded (rejection sampling)."""
     num_steps: int = Field(default=200, ge=1)
@@ -30,7 +33,7 @@ class DpoConfig(Section):
     """Options of `pettingllms dpo`: each role learns from pairs of its replies to one prompt."""
 
     episodes: list[str] = Field(default_factory=list)
-    """Episode files to build pairs from, as runs and rollouts write them."""
+    """Episode files or run folders to build pairs from."""
     beta: float = Field(default=0.1, gt=0)
     """Strength of the implicit KL penalty: a small beta lets a policy move far from its initial
     weights."""

@@ -1,10 +1,11 @@
 """Sections of the training loop: steps, checkpoints, evaluation, trackers."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pettingllms.config.section import Section
+from pettingllms.types.sampling import WHOLE, Truncation
 
 
 class TrainConfig(Section):
@@ -22,6 +23,14 @@ class TrainConfig(Section):
     """Steps between checkpoints. The last step is always saved."""
     keep_checkpoints: int = Field(default=2, ge=1)
     """Checkpoints to keep; older ones are deleted."""
+    keep_every: int = Field(default=0, ge=0)
+    """Also keep the checkpoints of steps that this number divides, forever. 0: none."""
+    background_saves: bool = True
+    """Write checkpoints while training goes on, from a copy in host memory: for each process of a
+    learner, its part of trained weights and optimizer state. `false`: the loop waits instead."""
+    checkpoint_folder: str = ""
+    """A second place for the checkpoints of this run: a folder or a URL that fsspec opens, such as
+    `s3://bucket/run`. A resumed run whose folder has none fetches the newest one from there."""
     eval_every: int = Field(default=0, ge=0)
     """Steps between evaluations. 0: no evaluation."""
     alternate: list[str] = Field(default_factory=list)
@@ -31,8 +40,14 @@ class TrainConfig(Section):
     """Steps per turn of `alternate`."""
 
     def unused_keys(self) -> set[str]:
-        """Keys of `alternate`."""
-        return set() if self.alternate else {"alternate_every"}
+        """Keys of `alternate`, and details of saving at their usual values."""
+        return {"background_saves"} | (set() if self.alternate else {"alternate_every"})
+
+    @property
+    def num_checkpoints(self) -> int:
+        """Checkpoints that the run folder has in the end."""
+        forever = self.num_steps // self.keep_every if self.keep_every else 0
+        return self.keep_checkpoints + forever
 
     def is_over(self, num_steps: int, num_tokens: int) -> bool:
         """Whether a run with this many steps and tokens is over."""
@@ -53,12 +68,36 @@ class EvalConfig(Section):
     temperature: float | None = Field(default=None, ge=0)
     """Sampling temperature that replaces those of all policies. 0 is greedy. Left out: each
     policy's temperature."""
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    """Sample only among the likeliest tokens whose probabilities reach this sum. top_p and top_k
+    together replace those of all policies. Left out: no such limit if top_k is set, else each
+    policy's."""
+    top_k: int | None = Field(default=None, ge=0)
+    """Sample only among this many of the likeliest tokens; 0: all. Left out: as with top_p."""
+    max_reply_tokens: int | None = Field(default=None, ge=1)
+    """Maximum tokens per reply of all roles in evaluations. Left out: as in training
+    (rollout.max_reply_tokens and rollout.reply_tokens)."""
     exploitability: bool = False
     """Also compute each policy's exploitability, from its reply probabilities at every information
     state. For games with small enumerable trees: kuhn_poker-v1, leduc_poker-v1, tic_tac_toe-v1, and
     hanabi-v1 with a handful of cards."""
     level: int | None = Field(default=None, ge=1)
     """Curriculum level to evaluate, from 1. Left out: the last."""
+
+    @model_validator(mode="after")
+    def _whole_distribution(self) -> Self:
+        if self.exploitability and self.truncation not in (None, WHOLE):
+            raise ValueError(
+                "exploitability is that of the whole distribution; leave top_p and top_k out"
+            )
+        return self
+
+    @property
+    def truncation(self) -> Truncation | None:
+        """What replaces the truncation of all policies, if anything."""
+        if self.top_p is None and self.top_k is None:
+            return None
+        return Truncation(self.top_p or 1.0, self.top_k or 0)
 
 
 class LogConfig(Section):
@@ -72,6 +111,8 @@ class LogConfig(Section):
     """Weights & Biases project. Empty: off."""
     mlflow: str = ""
     """MLflow experiment. Empty: off."""
+    trackio: str = ""
+    """Trackio project. Empty: off."""
     trackers: list[str] = Field(default_factory=list)
     """More trackers: `file.py:Class` or `package.module:Class` of a `pettingllms.Tracker`."""
     callbacks: list[str] = Field(default_factory=list)
@@ -94,6 +135,9 @@ class CriticConfig(Section):
     policy's."""
     mixer_lr: float = Field(default=1e-3, gt=0)
     """Learning rate of the mixing network of `qmix`."""
+    num_ranks: int | None = Field(default=None, ge=1)
+    """Processes, or GPUs, that a critic of the kind `model` is sharded over. Left out:
+    learner.num_ranks."""
     clip: float | None = Field(default=None, gt=0)
     """Value clipping: maximum change of a value from its value before the batch that still reduces
     the loss. Left out: no clipping."""

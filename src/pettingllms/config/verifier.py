@@ -11,16 +11,20 @@ class VerifierConfig(Section):
     """Options of `pettingllms verifier data` and `pettingllms verifier train`."""
 
     episodes: list[str] = Field(default_factory=list)
-    """Episode files whose replies are the answers. Empty: sample from the policies of the
-    config."""
+    """Episode files or run folders whose replies are the answers. Empty: sample from the policies
+    of the config."""
     num_tasks: int = Field(default=256, ge=1)
     """Sampling: training tasks."""
+    first_task: int = Field(default=0, ge=0)
+    """Sampling: index of the first training task. Questions of earlier tasks are left out, so that
+    a run with env.num_tasks = first_task trains on none of the verifier's questions."""
     num_samples: int = Field(default=8, ge=2)
     """Sampling: episodes per task."""
     roles: list[str] = Field(default_factory=list)
     """Roles whose replies are answers. Empty: all."""
     turns: Literal["last", "all"] = "last"
-    """Which replies of a role are labeled with its success."""
+    """Which replies of a role are labeled with its success. In environments that submit to a judge,
+    all submitted answers are labeled by the environment's rule instead."""
     balance: bool = True
     """Balance correct and wrong answers per question, so that the question alone predicts nothing.
     Questions with only correct or only wrong answers are left out."""

@@ -8,7 +8,8 @@
 | HumanEval | `entry_point` | Chen et al., 2021: gzipped JSON lines |
 | MBPP | `test_list` | Austin et al., 2021: JSON lines, or a JSON list if sanitized |
 
-Rows without tests are left out: solutions to them could not be graded.
+Rows without tests are left out, and those with numbers that Python cannot convert: solutions to
+them could not be graded.
 """
 
 import base64
@@ -29,12 +30,14 @@ from pettingllms.datasets.asserts import (
     without,
 )
 from pettingllms.datasets.code_problems import Case, CodeProblem
-from pettingllms.datasets.rows import read_rows
+from pettingllms.datasets.rows import rows_of
 from pettingllms.datasets.wire import encode
 from pettingllms.errors import DataError
 
 MAX_BYTES = 256 * 1024 * 1024
 """Maximum unpacked size, against decompression bombs."""
+MAX_DIGITS = 4000
+"""Maximum digits of a number in a test; Python refuses to convert more than 4300."""
 TEXTS = {"UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
 AROUND = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
 
@@ -65,10 +68,10 @@ IMPORTS = "from typing import *\nfrom collections import *\nimport collections, 
 
 
 @lru_cache(maxsize=16)
-def read_problems(path: str) -> tuple[CodeProblem, ...]:
-    """All problems of a file in any known format."""
+def read_problems(source: str, part: str = "train") -> tuple[CodeProblem, ...]:
+    """All problems of a source in any known format."""
     problems: dict[str, CodeProblem] = {}
-    for row in read_rows(path):
+    for row in rows_of(source, part, "code"):
         read = next((read for key, read in FORMATS.items() if key in row.values), None)
         if read is None:
             known = ", ".join(sorted(FORMATS))
@@ -85,8 +88,18 @@ def read_problems(path: str) -> tuple[CodeProblem, ...]:
             raise row.wrong(f"a second problem called '{problem.name}'")
         problems[problem.name] = problem
     if not problems:
-        raise DataError(f"{path}: has no problem with a test")
+        raise DataError(f"{source}: has no problem with a test")
     return tuple(problems.values())
+
+
+class _TooLongError(ValueError):
+    """A number with more digits than Python converts; a few problems of APPS have one."""
+
+
+def _int(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise _TooLongError(f"a number has {len(digits)} digits; at most {MAX_DIGITS} are read")
+    return int(digits)
 
 
 def _reject(what: str) -> NoReturn:
@@ -129,7 +142,9 @@ class _Fields:
         """The parsed JSON text of a field; None if the text is empty."""
         text = self.text(name, default="")
         try:
-            return json.loads(text) if text.strip() else None
+            return json.loads(text, parse_int=_int) if text.strip() else None
+        except _TooLongError:
+            raise
         except ValueError as error:
             raise ValueError(f"'{name}' should hold JSON: {error}") from None
 
@@ -152,7 +167,10 @@ def _call(function: str, arguments: Iterable[object]) -> str:
 
 
 def _apps(row: _Fields) -> CodeProblem | None:
-    tests = row.nested("input_output")
+    try:
+        tests = row.nested("input_output")
+    except _TooLongError:
+        return None
     if not tests:
         return None
     if not isinstance(tests, dict):

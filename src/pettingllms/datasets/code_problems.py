@@ -5,10 +5,12 @@ as Python text and the expected value in wire format. A test that has another fo
 of the data set that raises if the function is wrong.
 """
 
+import re
 from dataclasses import dataclass
 
 from pettingllms.datasets.wire import decode
 
+WORDS = re.compile(r"\w+|[-+*/%^=<>&|~]")
 MAX_CASE_MB, MAX_TESTS_MB = 8, 64
 """Size limits of expected values, per test and per problem: they are held in memory."""
 
@@ -53,6 +55,15 @@ class CodeProblem:
     """Known correct solutions."""
     bad: tuple[str, ...] = ()
     """Known wrong solutions."""
+
+    @property
+    def id(self) -> str:
+        """The name, as other questions call it."""
+        return self.name
+
+    def key(self) -> str:
+        """The statement without spacing, case and punctuation; `a + b` differs from `a - b`."""
+        return " ".join(WORDS.findall(self.statement.lower()))
 
     def check_sizes(self) -> None:
         """Raise ValueError if expected values exceed the size limits."""

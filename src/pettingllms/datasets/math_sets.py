@@ -101,6 +101,14 @@ def svamp(row: Row) -> Problem:
     return Problem(row.name, asked, f"{number:.15g}")
 
 
+def plain(row: Row) -> Problem:
+    """Rows of any other set: a question and its answer, which may be a number."""
+    answer = str(row.get("answer", (str, int, float), "a text or a number")).strip()
+    if not answer:
+        raise row.wrong("'answer' is empty; expected a text or a number")
+    return Problem(row.name, row.text(row.first("question", "problem", "prompt")), answer)
+
+
 def last_boxed(text: str) -> str | None:
     """The content of the last closed box of a text; None if there is none."""
     for box in BOXES:

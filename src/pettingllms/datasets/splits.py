@@ -4,25 +4,28 @@
 | --- | --- |
 | empty | arithmetic word problems, generated from each task's seed |
 | `statements` | natural-language inference, generated from each task's seed |
+| `sums` | sums of digits, generated from each task's seed |
 | `reasoning_gym:NAME` | a generator of reasoning-gym, if it is installed |
-| `NAME:FILE` | a file of a published data set |
-| `NAME` | the same from the hub |
+| any other | the rows of a source, as in `sources` |
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from pettingllms.datasets import arithmetic, statements
+from pettingllms.datasets import arithmetic, statements, sums
 from pettingllms.datasets.catalog import load
+from pettingllms.datasets.overlap import AskedT, check_overlap
 from pettingllms.datasets.problems import Problem
 from pettingllms.datasets.reasoning_gym import gym_problem
 from pettingllms.datasets.seeded import NUM_MADE, SeededTasks, Split, halved_seed, of_half
+from pettingllms.datasets.sources import parse_source
+from pettingllms.datasets.store import is_test_only
 from pettingllms.errors import DataError
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Task
 
 Make = Callable[[int, int], Problem]
-MADE: dict[str, Make] = {"": arithmetic.make, "statements": statements.make}
+MADE: dict[str, Make] = {"": arithmetic.make, "statements": statements.make, "sums": sums.make}
 GYM = "reasoning_gym:"
 
 
@@ -33,18 +36,17 @@ class ProblemTasks:
         self, data: str, test_data: str, num_tasks: int | None, num_steps: int, test_share: float
     ) -> None:
         self._data, self._num_tasks, self._num_steps = data, num_tasks, num_steps
-        made = data in MADE or data.startswith(GYM)
-        if made and test_data:
-            raise DataError(f"test_data is '{test_data}', but problems are generated; leave it out")
+        self._made = data in MADE or data.startswith(GYM)
         if data.startswith(GYM):
             gym_problem(data.removeprefix(GYM), 0)
-        self._split = None if made else _read(data, test_data, test_share)
+        generated = self._made and not test_data
+        self._split = ((), ()) if generated else _read(data, test_data, test_share)
 
     def tasks(self, part: Split) -> Sequence[Task]:
         """The tasks of a split."""
-        if self._split is None:
-            return SeededTasks(part, self._num_tasks or NUM_MADE, halved_seed)
         problems = self._split[part == "test"][: self._num_tasks]
+        if self._made and not problems:
+            return SeededTasks(part, self._num_tasks or NUM_MADE, halved_seed)
         return [Task(f"{part}-{problem.id}", problem.to_data()) for problem in problems]
 
     def problem(self, task: Task) -> Problem:
@@ -68,47 +70,52 @@ class ProblemTasks:
 def _read(
     data: str, test_data: str, test_share: float
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
-    """Train and test problems, from two disjoint files or from one file that is split."""
+    """Train and test problems. Generated problems are left out."""
+    source = "" if data in MADE or data.startswith(GYM) else data
+    return read_splits(source, test_data, load, lambda problem: _is_held_out(problem, test_share))
+
+
+def read_splits(
+    data: str,
+    test_data: str,
+    read: Callable[[str, Split], Sequence[AskedT]],
+    is_held_out: Callable[[AskedT], bool],
+) -> tuple[tuple[AskedT, ...], tuple[AskedT, ...]]:
+    """What to train and to test on: two sources that share nothing, or one that is divided. Without
+    `data`, and for a test set, there is nothing to train on."""
+    if not data:
+        return (), tuple(read(test_data, "test"))
+    test_only = is_test_only(parse_source(data))
     if test_data:
-        train, test = load(data, "train"), load(test_data, "test")
+        if test_only:
+            raise DataError(
+                f"env.data is '{data}', a test set without training problems; set env.data to a "
+                f"training set, or leave env.test_data out to test on '{data}'"
+            )
+        train, test = read(data, "train"), read(test_data, "test")
         check_overlap(train, test)
-        return train, test
-    train, test = divided(load(data, "train"), test_share)
+        return tuple(train), tuple(test)
+    if test_only:
+        return (), tuple(read(data, "test"))
+    found = [(one, is_held_out(one)) for one in read(data, "train")]
+    train, test = ([one for one, held_out in found if held_out == side] for side in (False, True))
     if not train or not test:
         raise DataError(
             f"{data}: {len(train)} training and {len(test)} test problems are left; give more, "
             "another test_share, or a separate file as test_data"
         )
-    return train, test
+    return tuple(train), tuple(test)
 
 
-NUM_SHOWN = 3
-
-
-def overlap(train: Iterable[Problem], test: Iterable[Problem]) -> list[tuple[Problem, Problem]]:
-    """Problems that are in both, as pairs."""
-    asked = {problem.key(): problem for problem in train}
-    return [(asked[twin.key()], twin) for twin in test if twin.key() in asked]
-
-
-def check_overlap(train: Iterable[Problem], test: Iterable[Problem]) -> None:
-    """Raise DataError if a problem is in both."""
-    shared = overlap(train, test)
-    if shared:
-        shown = "; ".join(f"{ours.id} = {theirs.id}" for ours, theirs in shared[:NUM_SHOWN])
-        more = "" if len(shared) <= NUM_SHOWN else f" and {len(shared) - NUM_SHOWN} more"
-        raise DataError(
-            f"{len(shared)} test problems are also training problems: {shown}{more}; remove them "
-            "from one of the two files"
-        )
+def _is_held_out(problem: Problem, test_share: float) -> bool:
+    return derive_seed("divide", problem.key()) % 1000 < int(test_share * 1000)
 
 
 def divided(
     problems: Sequence[Problem], test_share: float
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
     """Split problems by their question, so that duplicates are in the same split."""
-    edge = int(test_share * 1000)
     sides: tuple[list[Problem], list[Problem]] = ([], [])
     for problem in problems:
-        sides[derive_seed("divide", problem.key()) % 1000 < edge].append(problem)
+        sides[_is_held_out(problem, test_share)].append(problem)
     return tuple(sides[0]), tuple(sides[1])

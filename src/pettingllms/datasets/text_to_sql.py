@@ -4,13 +4,12 @@ A JSON list of objects with `question`, `db_id` and the reference query (`query`
 BIRD), beside a folder with one SQLite file for each database.
 """
 
-import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
+from pettingllms.datasets.rows import Row, rows_of
 from pettingllms.errors import DataError
 
 FOLDERS = ("database", "databases", "train_databases", "dev_databases", "test_database")
@@ -25,6 +24,17 @@ class SqlRow:
     question: str
     query: str
     path: Path
+    at: int = 0
+    """Its position in the source."""
+
+    @property
+    def id(self) -> str:
+        """Its row, from 1."""
+        return f"row {self.at + 1}"
+
+    def key(self) -> str:
+        """The question without spacing and case."""
+        return " ".join(self.question.lower().split())
 
     @property
     def ordered(self) -> bool:
@@ -37,48 +47,33 @@ class SqlRow:
 
 
 @lru_cache(maxsize=8)
-def read_questions(file: str) -> tuple[SqlRow, ...]:
-    """All questions of a file. DataError names the file and the invalid row."""
-    path = Path(file)
-    try:
-        rows = json.loads(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise DataError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(rows, list) or not rows:
-        raise DataError(f"{path}: expected a list of objects with question, query and db_id")
-    return tuple(_row(path, at, row) for at, row in enumerate(rows, 1))
+def read_questions(source: str, part: str = "train") -> tuple[SqlRow, ...]:
+    """All questions of a source. DataError names the file and the invalid row."""
+    rows = rows_of(source, part, "sql")
+    found = tuple(_read(row, at) for at, row in enumerate(rows))
+    if not found:
+        raise DataError(f"{source}: expected a list of objects with question, query and db_id")
+    return found
 
 
-def _row(path: Path, at: int, row: Any) -> SqlRow:
-    if not isinstance(row, dict):
-        raise DataError(f"{path}, row {at}: expected an object, got {type(row).__name__}")
-    question = _text(path, at, "question", row.get("question"))
-    query = _text(path, at, "query", row.get("query") or row.get("SQL"))
-    return SqlRow(question, query, _database(path, at, row.get("db_id")))
+def _read(row: Row, at: int) -> SqlRow:
+    query = row.text(row.first("query", "SQL"))
+    return SqlRow(row.text("question"), query, _database(row), at)
 
 
-def _text(path: Path, at: int, name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise DataError(f"{path}, row {at}: '{name}' must be a text, got {value!r:.40}")
-    return value.strip()
-
-
-def _database(path: Path, at: int, db_id: Any) -> Path:
+def _database(row: Row) -> Path:
+    path, db_id = Path(row.file), row.values.get("db_id")
     if not isinstance(db_id, str) or not re.fullmatch(r"\w[\w .-]*", db_id):
-        raise DataError(
-            f"{path}, row {at}: 'db_id' must be the name of a folder, got {db_id!r:.40}"
-        )
+        raise row.wrong(f"'db_id' must be the name of a folder, got {db_id!r:.40}")
     places = [path.parent / folder / db_id / f"{db_id}.sqlite" for folder in FOLDERS]
     found = next((place for place in places if place.is_file()), None)
     if found is None:
-        raise DataError(f"{path}, row {at}: database {places[0]} not found")
+        raise row.wrong(f"database {places[0]} not found")
     if found.stat().st_size > MAX_MB * 2**20:
-        raise DataError(f"{path}, row {at}: {found} has more than {MAX_MB} MB")
+        raise row.wrong(f"{found} has more than {MAX_MB} MB")
     with found.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
-            raise DataError(f"{path}, row {at}: {found} is not a SQLite file")
+            raise row.wrong(f"{found} is not a SQLite file")
     return found
 
 

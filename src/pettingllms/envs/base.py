@@ -63,6 +63,16 @@ def successes(env: "Environment[Any, Any]", end: Any) -> dict[str, bool]:
     return {role: bool(value) for role, value in found.items()}
 
 
+def observation(env: "Environment[Any, Any]", state: Any, role: str) -> tuple[Message, ...]:
+    """What a role is shown: `observe`, with the role's prompt of env.system_prompts, if any."""
+    messages = tuple(env.observe(state, role))
+    prompt = env.config.system_prompts.get(role)
+    if prompt is None:
+        return messages
+    has_own = messages and getattr(messages[0], "speaker", "") == "system"
+    return (system(prompt), *(messages[1:] if has_own else messages))
+
+
 class Environment(ABC, Generic[StateT, ConfigT]):
     """Rules, prompts and rewards of one game or task family.
 
@@ -98,6 +108,8 @@ class Environment(ABC, Generic[StateT, ConfigT]):
     judged: bool = False
     """Whether a judge assigns the rewards. If no judge is configured, the environment's own `rule`
     is the judge."""
+    submits: bool = False
+    """Whether steps hand submissions to a judge. Environments that are `judged` always do."""
     rule_parts: tuple[str, ...] = ()
     """Criteria that `rule` can score separately. A judge may be configured to use one of them."""
     blocking: bool = False

@@ -57,7 +57,11 @@ def check_splits(env: Env, wanted: Split) -> None:
         if len(ids[split]) < len(tasks):
             raise ContractViolation("bad-tasks", f"tasks('{split}') gives one id to several tasks")
     if not ids[wanted]:
-        raise ContractViolation("bad-tasks", f"tasks('{wanted}') is empty")
+        raise ContractViolation(
+            "bad-tasks",
+            f"tasks('{wanted}') is empty; if env.data names a test set, set env.data to a training "
+            "set and env.test_data to the test set",
+        )
     if both := sorted(ids["train"] & ids["test"]):
         raise ContractViolation("split-overlap", f"in both splits: {both[:3]}")
 

@@ -96,7 +96,8 @@ def _faults_of(env: Env, num_episodes: int, max_steps: int) -> dict[str, Fault]:
 
 def _check_names(env: Env) -> None:
     library = env.id.partition(":")[0]
-    if library not in ENVIRONMENTS.libraries and not re.fullmatch(r"[a-z0-9_]+-v\d+", env.id):
+    known = ENVIRONMENTS.libraries | ENVIRONMENTS.servers
+    if library not in known and not re.fullmatch(r"[a-z0-9_]+-v\d+", env.id):
         raise ContractViolation(
             "id-without-version", f"id is '{env.id}'; write it like 'my_game-v1'"
         )
@@ -321,6 +322,12 @@ def _check_late_rewards(env: Env, steps: Sequence[tuple[set[str], Rewards]]) -> 
 
 def _check_submissions(env: Env, result: StepResult[Any]) -> set[str]:
     """Check a step's submissions; return the roles that a judge would reward."""
+    if result.submissions and not (env.judged or env.submits):
+        raise ContractViolation(
+            "bad-submission",
+            "a step submits to a judge, but the environment does not declare it; set "
+            "submits = True, or judged = True",
+        )
     for role, submission in result.submissions.items():
         if role not in (TEAM, *env.roles) or not isinstance(submission, Submission):
             raise ContractViolation(

@@ -56,7 +56,7 @@ class SoloAllRoles(Environment[SoloState, EnvConfig]):
         self.can_fork = env.can_fork
         self.blocking = env.blocking
         self.runs_programs = env.runs_programs
-        self.judged = env.judged
+        self.judged, self.submits = env.judged, env.submits
         self.rule_parts = env.rule_parts
 
     @property

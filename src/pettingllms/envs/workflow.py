@@ -130,7 +130,7 @@ class Workflow(Environment[Any, ConfigT], Generic[ConfigT]):
     can_fork = False
     has_centralized_observation = False
     late_rewards = True
-    limit_level = "team"
+    limit_level: Literal["agent", "team"] = "team"
 
     @classmethod
     def create(cls, config: ConfigT) -> "Environment[Any, Any]":

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from pettingllms.config import Section, problems_in, read_toml
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.experiments.scoring import Measure
+from pettingllms.experiments.stages import Export, VerifierStage, stage_problems
 from pettingllms.runs.folder import slug
 from pettingllms.vision.families import FAMILIES
 
@@ -97,7 +98,9 @@ class Evaluation(Section):
     """Overrides on top of the arm's, such as other players or the number of tasks."""
     measure: Measure = "success"
     """`success`: success rate of the role. `loss`: share of episodes in which the role did not
-    succeed and another role did. Failed episodes count against the role in both. `reward`: mean
+    succeed and another role did. Failed episodes count against the role in both. `majority`: share
+    of tasks whose most common answer over eval.num_samples episodes is correct, at the cost of all
+    of them. `reward`: mean
     reward of the role. `metric`: mean of the environment metric `metric`, over episodes that report
     it. `nash_conv`, `regret`: exploitability of the role's policy, computed exactly over the whole
     game."""
@@ -117,7 +120,7 @@ class Evaluation(Section):
     @property
     def is_share(self) -> bool:
         """Whether the value is a share of episodes."""
-        return self.measure in ("success", "loss") or self.share
+        return self.measure in ("success", "majority", "loss") or self.share
 
 
 class Figure(Section):
@@ -167,6 +170,8 @@ class SmokeRun(Section):
     """Additional overrides for every arm and evaluation."""
     warm_set: list[str] = Field(default_factory=list)
     """Additional overrides for every warm start."""
+    verifier_set: list[str] = Field(default_factory=list)
+    """Additional overrides for every verifier."""
     seeds: list[int] = Field(default=[1], min_length=1)
     """Seeds of the smoke run."""
     arms: list[str] = Field(default_factory=list)
@@ -206,6 +211,10 @@ class Experiment(Section):
     """The base model; `{model}` in a config."""
     warm_starts: list[WarmStart] = Field(default_factory=list)
     """Warm starts in order; each may start from an earlier one."""
+    verifiers: list[VerifierStage] = Field(default_factory=list)
+    """Verifiers that are trained after the warm starts."""
+    exports: list[Export] = Field(default_factory=list)
+    """Trained policies that other arms play with."""
     arms: list[Arm] = Field(min_length=1)
     """Rows of the table."""
     evaluations: list[Evaluation] = Field(min_length=1)
@@ -227,6 +236,8 @@ class Experiment(Section):
         yield from _duplicates("arms", arms)
         yield from _duplicates("evaluations", columns)
         yield from _duplicates("warm_starts", [MODEL, *starts])
+        yield from stage_problems(self.verifiers, self.exports, [MODEL, *starts])
+        yield from _unknown("exports.arm", (one.arm for one in self.exports), arms)
         yield from _unknown("quick.arms", self.quick.arms, arms)
         yield from _unknown("quick.evaluations", self.quick.evaluations, columns)
         floors = self.quick.floors
@@ -254,6 +265,11 @@ class Experiment(Section):
             start.model_copy(update={"set": [*start.set, *quick.warm_set]})
             for start in self.warm_starts
         ]
+        verifiers = [
+            one.model_copy(update={"set": [*one.set, *quick.verifier_set]})
+            for one in self.verifiers
+        ]
+        run = [arm.name for arm in arms]
         kept = [column.name for column in evaluations]
         bars = [name for name in self.figure.bars if name in kept]
         figure = self.figure.model_copy(update={"bars": bars or kept})
@@ -261,6 +277,8 @@ class Experiment(Section):
             update={
                 "seeds": quick.seeds,
                 "warm_starts": starts,
+                "verifiers": verifiers,
+                "exports": [one for one in self.exports if one.arm in run],
                 "arms": arms,
                 "evaluations": evaluations,
                 "figure": figure,
@@ -287,7 +305,7 @@ def find_experiment(name: str, root: Path) -> Path:
             return folder
     known = sorted(path.parent.name for path in root.glob(f"*/{FILE}"))
     if not known:
-        what = f"no experiments in {root}; run this command in a clone of the repository"
+        what = f"no experiments in {root}; give their folder with --experiments"
         raise ConfigError(name or "reproduce", [what])
     if not name:
         raise ConfigError("reproduce", [f"name an experiment: {', '.join(known)}"])

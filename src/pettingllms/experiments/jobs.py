@@ -16,6 +16,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from pettingllms.errors import ExperimentError, PettingError
+from pettingllms.judges.local_verifier import folder_problem
 from pettingllms.models.folder import is_model
 from pettingllms.runtime.resources import num_cores
 
@@ -34,8 +35,8 @@ class Job:
     """Models that the job needs."""
 
     def is_ready(self) -> bool:
-        """Whether all models exist."""
-        return all(is_model(path) for path in self.needs)
+        """Whether all models and verifiers exist."""
+        return all(is_model(path) or not folder_problem(path) for path in self.needs)
 
 
 def run_jobs(jobs: Sequence[Job], num_at_once: int, notify: Notify) -> None:

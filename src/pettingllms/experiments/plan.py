@@ -16,7 +16,7 @@ from pettingllms.config import (
     RunConfig,
     apply_overrides,
     parse_config,
-    read_toml,
+    read_config,
     to_toml,
 )
 from pettingllms.config.renames import migrate
@@ -31,7 +31,9 @@ from pettingllms.experiments.experiment import (
     Model,
     WarmStart,
 )
+from pettingllms.experiments.preregistration import Preregistration, check_runs
 from pettingllms.experiments.scoring import EXPLOITABILITY_METRICS
+from pettingllms.experiments.stages import Export, VerifierStage
 from pettingllms.models import find_model
 from pettingllms.runs.folder import slug
 
@@ -60,6 +62,8 @@ class ExperimentRequest:
     """Bounds that results must reach."""
     joined: Sequence[Path] = ()
     """results.json files from other machines to add."""
+    preregistration: Preregistration | None = None
+    """The experiment's `plan.toml`, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,8 @@ class PlannedArm:
     folder: Path
     """Run folder."""
     evaluations: list[PlannedEvaluation]
+    exports: list["PlannedExport"] = field(default_factory=list)
+    """Policies that other arms play with."""
 
     def configs(self) -> list[RunConfig]:
         """The configs of training and of each evaluation."""
@@ -99,6 +105,24 @@ class PlannedStart:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedExport:
+    """A trained policy of an arm, and the folder of its model."""
+
+    spec: Export
+    model: Path
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedVerifier:
+    """A verifier: where its answers and report go, and its folder."""
+
+    spec: VerifierStage
+    config: RunConfig
+    folder: Path
+    model: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """All runs of one seed."""
 
@@ -107,6 +131,8 @@ class Plan:
     model: Path
     """Folder of the base model."""
     starts: list[PlannedStart] = field(default_factory=list)
+    verifiers: list[PlannedVerifier] = field(default_factory=list)
+    exports: list[PlannedExport] = field(default_factory=list)
     arms: list[PlannedArm] = field(default_factory=list)
 
     def envs(self) -> list[EnvConfig]:
@@ -116,12 +142,18 @@ class Plan:
     def models_in(self, *configs: RunConfig) -> list[Path]:
         """The models of this seed that the configs refer to."""
         text = "\n".join(map(to_toml, configs))
-        models = [self.model, *(start.model for start in self.starts)]
+        made: list[PlannedStart | PlannedVerifier | PlannedExport] = []
+        made += [*self.starts, *self.verifiers, *self.exports]
+        models = [self.model, *(one.model for one in made)]
         return [model for model in models if re.search(rf"{re.escape(str(model))}(?![\w-])", text)]
 
     def _env_configs(self) -> list[RunConfig]:
         """One config per distinct environment."""
-        configs = [*(arm.config for arm in self.arms), *(start.config for start in self.starts)]
+        configs = [
+            *(arm.config for arm in self.arms),
+            *(start.config for start in self.starts),
+            *(stage.config for stage in self.verifiers),
+        ]
         return list({repr(config.env): config for config in configs}.values())
 
     def basis(self, model: Model) -> str:
@@ -129,6 +161,8 @@ class Plan:
         starts = [self.written(start.config) for start in self.starts]
         envs = [self.written(config) for config in self._env_configs()] if not model.name else []
         parts = {"model": model.model_dump(), "texts": envs, "warm_starts": starts}
+        if self.verifiers:
+            parts["verifiers"] = [self.written(one.config) for one in self.verifiers]
         return json.dumps(parts, indent=1)
 
     def written(self, config: RunConfig) -> str:
@@ -157,20 +191,47 @@ def make_plan(request: ExperimentRequest, seed: int) -> Plan:
         model = top / "models" / slug(start.name)
         plan.starts.append(PlannedStart(start, config, top / slug(f"warm {start.name}"), model))
         words[start.name] = str(model)
+    for stage in experiment.verifiers:
+        config = _read(source / stage.config, [*stage.set, f"seed={seed}"], words)
+        model = top / "models" / slug(stage.name)
+        folder = top / slug(f"verifier {stage.name}")
+        plan.verifiers.append(PlannedVerifier(stage, config, folder, model))
+        words[stage.name] = str(model)
+    for export in experiment.exports:
+        model = top / "models" / slug(export.name)
+        plan.exports.append(PlannedExport(export, model))
+        words[export.name] = str(model)
     for arm in experiment.arms:
         config = _read(source / arm.config, [*arm.set, f"seed={seed}"], words)
         if arm.trained and not config.trained_policies():
             raise ConfigError(arm.name, ["has no trained policy; set trained = false"])
         folder = top / slug(arm.name)
         cells = [_cell(config, column, folder, words) for column in experiment.evaluations]
-        plan.arms.append(PlannedArm(arm, config, folder, cells))
+        exports = [one for one in plan.exports if one.spec.arm == arm.name]
+        _check_exports(arm, config, exports)
+        plan.arms.append(PlannedArm(arm, config, folder, cells, exports))
     _keep_needed(plan)
+    if request.preregistration is not None:
+        check_runs(request.preregistration, plan)
     return plan
 
 
+def _check_exports(arm: Arm, config: RunConfig, exports: Sequence[PlannedExport]) -> None:
+    """Require a trained arm that has the exported policies."""
+    for export in exports:
+        if not arm.trained or export.spec.policy not in config.trained_policies():
+            wrong = f"'{arm.name}' trains no policy '{export.spec.policy}'"
+            raise ConfigError(f"export '{export.spec.name}'", [wrong])
+
+
 def _keep_needed(plan: Plan) -> None:
-    """Drop warm starts that no config refers to."""
+    """Drop verifiers and warm starts that no config refers to."""
     configs = [config for arm in plan.arms for config in arm.configs()]
+    for stage in plan.verifiers[:]:
+        if stage.model in plan.models_in(*configs):
+            configs.append(stage.config)
+        else:
+            plan.verifiers.remove(stage)
     for start in reversed(plan.starts[:]):
         if start.model in plan.models_in(*configs):
             configs.append(start.config)
@@ -202,7 +263,7 @@ def _cell(
 
 
 def _read(path: Path, overrides: Sequence[str], words: Mapping[str, str]) -> RunConfig:
-    return _parse(read_toml(path), str(path), overrides, words)
+    return _parse(read_config(path), str(path), overrides, words)
 
 
 def _parse(

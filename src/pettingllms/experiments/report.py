@@ -10,6 +10,7 @@ from typing import Any
 
 from pettingllms.config.renames import EXPERIMENT_NAMES
 from pettingllms.errors import ConfigError, nearest
+from pettingllms.experiments.contrasts import changed_seeds, effects, planned_section
 from pettingllms.experiments.difference import differences
 from pettingllms.experiments.experiment import Experiment
 from pettingllms.experiments.plan import (
@@ -19,6 +20,7 @@ from pettingllms.experiments.plan import (
     make_plan,
     planned_seeds,
 )
+from pettingllms.experiments.preregistration import Preregistration
 from pettingllms.experiments.results import (
     Curve,
     Result,
@@ -30,6 +32,7 @@ from pettingllms.experiments.results import (
     make_curve,
     read_metrics,
 )
+from pettingllms.experiments.stage_jobs import verifier_results, verifier_table
 from pettingllms.experiments.table import make_table, mean_cell, provenance
 from pettingllms.runs.folder import write_whole
 
@@ -168,11 +171,23 @@ def write_report(request: ExperimentRequest, found: Collected, notify: Notify) -
     """Write results.json, the table and the figure."""
     request.out.mkdir(parents=True, exist_ok=True)
     write_whole(request.out / RESULTS, json.dumps(_numbers(request, found), indent=1))
-    write_whole(request.out / TABLE, make_table(request.experiment, found.results))
+    verifiers = verifier_results(request, {one.seed for one in found.results})
+    page = make_page(request.experiment, found.results, request.preregistration)
+    page += verifier_table(verifiers)
+    write_whole(request.out / TABLE, page)
     if find_spec("matplotlib") is None:
         notify("no figure: matplotlib is not installed; pip install 'pettingllms[figures]'")
         return
     _draw(request.experiment, found, request.out)
+
+
+def make_page(
+    experiment: Experiment, results: Sequence[Result], preregistration: Preregistration | None
+) -> str:
+    """The table, with the planned contrasts if the experiment has a plan."""
+    if preregistration is None:
+        return make_table(experiment, results)
+    return make_table(experiment, results, planned_section(preregistration, experiment, results))
 
 
 def shortfalls(request: ExperimentRequest, found: Collected, seeds: Sequence[int]) -> list[str]:
@@ -193,7 +208,9 @@ def _shortfalls(request: ExperimentRequest, results: Sequence[Result]) -> Iterat
             yield f"{what}: {cell.value:.3f} is above the bound of {floor.at_most:g}"
 
 
-def redraw(experiment: Experiment, folder: Path) -> None:
+def redraw(
+    experiment: Experiment, folder: Path, preregistration: Preregistration | None = None
+) -> None:
     """Write the table, figure and slides again from the results.json of a folder, regardless of the
     configs of its results."""
     data = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
@@ -205,15 +222,26 @@ def redraw(experiment: Experiment, folder: Path) -> None:
             if late:  # an old file with points at the end of the step
                 curve["x"] = [0.0, *curve["x"][:-1]]
         found.curves[arm] = {int(seed): Curve(**curve) for seed, curve in of_arm.items()}
-    numbers = data | _summary(experiment, found) | {"figure": drawn}
+    numbers = data | _summary(experiment, found, preregistration) | {"figure": drawn}
     write_whole(folder / RESULTS, json.dumps(numbers, indent=1))
-    write_whole(folder / TABLE, make_table(experiment, found.results))
+    page = make_page(experiment, found.results, preregistration)
+    page += verifier_table(data.get("verifiers", {}))
     _draw(experiment, found, folder)
 
 
-def _summary(experiment: Experiment, found: Collected) -> dict[str, Any]:
-    """The cells of the table and the differences."""
-    return {
+def _summary(
+    experiment: Experiment, found: Collected, preregistration: Preregistration | None
+) -> dict[str, Any]:
+    """The cells of the table, the differences, and the planned contrasts."""
+    planned: dict[str, Any] = {}
+    if preregistration is not None:
+        planned["plan"] = {
+            "digest": preregistration.digest,
+            "changed_seeds": changed_seeds(preregistration, found.results),
+            **preregistration.model_dump(mode="json"),
+        }
+        planned["contrasts"] = [asdict(one) for one in effects(preregistration, found.results)]
+    return planned | {
         "table": [
             {"arm": arm.name, "evaluation": column.name, "measure": column.measure, **asdict(cell)}
             for arm in experiment.arms
@@ -231,8 +259,9 @@ def _numbers(request: ExperimentRequest, found: Collected) -> dict[str, Any]:
         "title": experiment.title,
         "question": experiment.question,
         "command": request.command,
-        **_summary(experiment, found),
+        **_summary(experiment, found, request.preregistration),
         "results": [asdict(result) for result in found.results],
+        "verifiers": verifier_results(request, set(plans)),
         "basis": {seed: plan.basis(experiment.model) for seed, plan in plans.items()},
         "configs": {
             arm.name: {

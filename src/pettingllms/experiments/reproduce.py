@@ -5,13 +5,12 @@ another seed adds to the existing table.
 """
 
 import json
-import shutil
 import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from pettingllms.errors import ConfigError, ExperimentError
+from pettingllms.errors import ConfigError, ExperimentError, nearest
 from pettingllms.experiments.experiment import Experiment, Model
 from pettingllms.experiments.jobs import Job, Notify, run_jobs
 from pettingllms.experiments.plan import (
@@ -22,6 +21,7 @@ from pettingllms.experiments.plan import (
     PlannedStart,
     make_plan,
 )
+from pettingllms.experiments.preregistration import keep_digest
 from pettingllms.experiments.report import Collected, collect, read_joined, shortfalls, write_report
 from pettingllms.experiments.results import (
     BASIS,
@@ -35,6 +35,7 @@ from pettingllms.experiments.results import (
 )
 from pettingllms.experiments.runner import Machine, ProgressLines
 from pettingllms.experiments.scoring import Exploitability, measure
+from pettingllms.experiments.stage_jobs import export_policies, part_folder, verifier_jobs
 from pettingllms.models.folder import is_model
 from pettingllms.preflight.machine import this_machine
 from pettingllms.runs.folder import CONFIG_FILE, VERSIONS_FILE, RunFolder, write_whole
@@ -47,14 +48,18 @@ def reproduce(
     machine: Machine,
     notify: Notify,
     num_at_once: int = 1,
+    arms: Sequence[str] = (),
 ) -> list[str]:
     """Run what is missing, then write the table and figure of all results.
 
-    Returns messages about missed floors.
+    With `arms`, only those run. Returns messages about missed floors.
     """
+    known = [arm.name for arm in request.experiment.arms]
+    if unknown := next((name for name in arms if name not in known), None):
+        raise ConfigError("--arm", [f"no arm '{unknown}'; {nearest(unknown, known)}"])
     plans = [make_plan(request, seed) for seed in dict.fromkeys(seeds)]
     joined = read_joined(request, notify)
-    jobs = [job for plan in plans for job in _jobs(request, plan, joined, machine, notify)]
+    jobs = [job for plan in plans for job in _jobs(request, plan, joined, machine, notify, arms)]
     run_jobs(jobs, num_at_once, notify)
     found = collect(request, joined, notify)
     write_report(request, found, notify)
@@ -62,7 +67,12 @@ def reproduce(
 
 
 def _jobs(
-    request: ExperimentRequest, plan: Plan, joined: Collected, machine: Machine, notify: Notify
+    request: ExperimentRequest,
+    plan: Plan,
+    joined: Collected,
+    machine: Machine,
+    notify: Notify,
+    arms: Sequence[str],
 ) -> list[Job]:
     """Jobs for missing models and arms of a seed that were not joined from elsewhere."""
     basis = plan.basis(request.experiment.model)
@@ -73,13 +83,18 @@ def _jobs(
         )
     plan.folder.mkdir(parents=True, exist_ok=True)
     write_whole(plan.folder / BASIS, basis)
-    results = {arm.spec.name: _load_or_create(request, plan, arm) for arm in plan.arms}
+    preregistration = request.preregistration
+    digest = keep_digest(preregistration, plan.folder) if preregistration else ""
+    results = {arm.spec.name: _load_or_create(request, plan, arm, digest) for arm in plan.arms}
     missing = [
         arm
         for arm in plan.arms
-        if not _is_done(arm, results[arm.spec.name]) and not _is_elsewhere(arm, plan.seed, joined)
+        if (not arms or arm.spec.name in arms)
+        and not _is_done(arm, results[arm.spec.name])
+        and not _is_elsewhere(arm, plan.seed, joined)
     ]
-    notify(f"seed {plan.seed}: {len(plan.arms) - len(missing)} of {len(plan.arms)} arms are done")
+    num_wanted = len(arms) or len(plan.arms)
+    notify(f"seed {plan.seed}: {num_wanted - len(missing)} of {num_wanted} arms are done")
     jobs = _models(request.experiment, plan, machine, notify) if missing else []
     for arm in missing:
         where = f"seed {plan.seed}, {arm.spec.name}"
@@ -100,19 +115,20 @@ def _models(experiment: Experiment, plan: Plan, machine: Machine, notify: Notify
             where = f"seed {plan.seed}, warm start '{start.spec.name}'"
             do = partial(_warm_start, start, machine, where, notify)
             jobs.append(Job(where, do, plan.models_in(start.config)))
-    return jobs
+    return [*jobs, *verifier_jobs(plan, machine, notify)]
 
 
 def _run_arm(arm: PlannedArm, result: Result, machine: Machine, where: str, notify: Notify) -> None:
     """Train unless already done, and run the missing evaluations."""
     if arm.spec.trained and result.training is None:
         _train(arm, result, machine, ProgressLines(where, arm.config, notify))
+    export_policies(arm, machine, where, notify)
     for cell in arm.evaluations:
         if not result.has(cell):
             _evaluate(arm, cell, result, machine, where, notify)
 
 
-def _load_or_create(request: ExperimentRequest, plan: Plan, arm: PlannedArm) -> Result:
+def _load_or_create(request: ExperimentRequest, plan: Plan, arm: PlannedArm, digest: str) -> Result:
     """The result so far; raise ConfigError for a run with another config."""
     folder = RunFolder(arm.folder)
     if not (arm.folder / CONFIG_FILE).is_file():
@@ -125,7 +141,7 @@ def _load_or_create(request: ExperimentRequest, plan: Plan, arm: PlannedArm) -> 
     versions = json.loads((arm.folder / VERSIONS_FILE).read_text(encoding="utf-8"))
     command = f"{request.command} --seed {plan.seed}"
     result = Result.read(arm.folder) or Result(
-        arm.spec.name, plan.seed, command, this_machine(), versions
+        arm.spec.name, plan.seed, command, this_machine(), versions, plan=digest
     )
     if arm.spec.trained and result.training is None:
         result.evaluations.clear()  # they belong to the untrained model
@@ -145,12 +161,13 @@ def _is_elsewhere(arm: PlannedArm, seed: int, joined: Collected) -> bool:
 
 def _is_done(arm: PlannedArm, result: Result) -> bool:
     trained = result.training is not None or not arm.spec.trained
-    return trained and all(result.has(cell) for cell in arm.evaluations)
+    exported = all(is_model(one.model) for one in arm.exports)
+    return trained and exported and all(result.has(cell) for cell in arm.evaluations)
 
 
 def _make_model(model: Model, plan: Plan, machine: Machine, where: str, notify: Notify) -> None:
     notify(f"{where}: creating")
-    part = _part(plan.model)
+    part = part_folder(plan.model)
     machine.make_model(model, plan.envs(), plan.seed, part)
     part.rename(plan.model)
 
@@ -161,17 +178,9 @@ def _warm_start(start: PlannedStart, machine: Machine, where: str, notify: Notif
     folder = RunFolder(start.folder)
     if not (start.folder / CONFIG_FILE).is_file():
         folder.create(start.config, supervised=True)
-    part = _part(start.model)
+    part = part_folder(start.model)
     machine.warm_start(start.config, folder, part, ProgressLines(where, start.config, notify))
     part.rename(start.model)
-
-
-def _part(model: Path) -> Path:
-    """Temporary folder of a model, so that an incomplete one is never used."""
-    part = model.with_name(f".{model.name}")
-    shutil.rmtree(part, ignore_errors=True)
-    part.parent.mkdir(parents=True, exist_ok=True)
-    return part
 
 
 def _train(arm: PlannedArm, result: Result, machine: Machine, lines: ProgressLines) -> None:

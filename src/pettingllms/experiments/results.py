@@ -15,7 +15,7 @@ from pettingllms.experiments.experiment import Figure
 from pettingllms.experiments.plan import Plan, PlannedArm, PlannedEvaluation
 from pettingllms.experiments.scoring import EXPLOITABILITY_METRICS, Measured
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder, write_whole
-from pettingllms.runs.trackers import METRICS_FILE
+from pettingllms.runs.trackers import METRICS_FILE, metric_rows
 
 FILE, BASIS = "result.json", "basis.json"
 TOKENS = "rollout/total_tokens"
@@ -54,6 +54,8 @@ class Result:
     training: Training | None = None
     """None for untrained arms."""
     evaluations: dict[str, Evaluated] = field(default_factory=dict)
+    plan: str = ""
+    """Digest of the preregistered plan that the seed started with; empty: it had none."""
 
     def write(self, folder: Path) -> None:
         """Write the result into its run folder."""
@@ -134,14 +136,16 @@ def _parse_basis(plan: Plan, basis: str) -> dict[str, Any]:
     parts: dict[str, Any] = json.loads(basis)
     # Version 0.1 wrote its default, float32, where `auto` is written now.
     starts = [plan.read(text).for_device("cpu") for text in parts["warm_starts"]]
-    return {**parts, "warm_starts": starts, "texts": [plan.read(t).env for t in parts["texts"]]}
+    verifiers = [plan.read(text).for_device("cpu") for text in parts.get("verifiers", [])]
+    texts = [plan.read(text).env for text in parts["texts"]]
+    return {**parts, "warm_starts": starts, "verifiers": verifiers, "texts": texts}
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The metrics of a run, one row per step."""
     path = folder / METRICS_FILE
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [migrate_metrics(json.loads(line)) for line in lines]
+    return [migrate_metrics(row) for row in metric_rows(lines)]
 
 
 def training_cost(rows: list[dict[str, Any]]) -> Training:

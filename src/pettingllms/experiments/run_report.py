@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from pettingllms.experiments.document import Document
 from pettingllms.experiments.results import TOKENS, training_cost
 from pettingllms.runs.diagnostics import RECENT, diagnose, early, progress, recent
 from pettingllms.runs.scores import wilson
+from pettingllms.types import read_episodes
+from pettingllms.types.shards import SUFFIX
 from pettingllms.viewer.sources import ViewedRun
 
 NUM_FILES = 10
@@ -134,12 +136,22 @@ def failures(run: ViewedRun) -> list[tuple[str, int]]:
     newest = sorted(files, key=lambda path: (files[path], path.name))[-NUM_FILES:]
     counts: Counter[str] = Counter()
     for path in newest:
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                if line.endswith("\n"):
-                    failed = [turn["failure"] for turn in json.loads(line)["turns"]]
-                    counts.update(f"{f['owner']}: {f['failed']}" for f in failed if f)
+        counts.update(_failures_in(path))
     return counts.most_common(NUM_REASONS)
+
+
+def _failures_in(path: Path) -> Iterator[str]:
+    """The failure of each failed turn. A last line that is still being written is left out."""
+    if path.suffix == SUFFIX:
+        turns = (turn for episode in read_episodes(path) for turn in episode.turns)
+        failed = (turn.credit.failure for turn in turns)
+        yield from (f"{one.owner}: {one.reason}" for one in failed if one)
+        return
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.endswith("\n"):
+                written = [turn["failure"] for turn in json.loads(line)["turns"]]
+                yield from (f"{one['owner']}: {one['failed']}" for one in written if one)
 
 
 def _change(rows: Rows, name: str) -> str:

@@ -9,6 +9,7 @@ from pettingllms.errors import CheckpointError
 from pettingllms.experiments.experiment import Model
 from pettingllms.experiments.results import FILE, Result
 from pettingllms.experiments.scoring import Exploitability
+from pettingllms.policies.files import Saved
 from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
 
@@ -73,6 +74,21 @@ class Machine(Protocol):
         """Run test tasks with a run's weights or the initial models, and write the episodes.
         Returns the exploitability with `eval.exploitability`, else nothing."""
 
+    def train_verifier(
+        self, config: RunConfig, folder: Path, out: Path, notify: Callable[[str], None]
+    ) -> None:
+        """Collect answers, train a verifier, and write its report to a folder."""
+
+    def export(
+        self,
+        config: RunConfig,
+        run: RunFolder,
+        policy: str,
+        out: Path,
+        notify: Callable[[str], None],
+    ) -> None:
+        """Write a trained policy as a model."""
+
 
 class ThisMachine:
     """The real implementation with vLLM, PyTorch and Ray."""
@@ -131,10 +147,29 @@ class ThisMachine:
         saved = _trained(run, notify) if run is not None else {}
         return evaluate(config, saved, notify, out=out).exploitability
 
+    def train_verifier(
+        self, config: RunConfig, folder: Path, out: Path, notify: Callable[[str], None]
+    ) -> None:
+        from pettingllms.verifier.run import make_verifier
 
-def _trained(run: RunFolder, notify: Callable[[str], None]) -> dict[str, dict[str, bytes]]:
+        make_verifier(config, folder, out, notify)
+
+    def export(
+        self,
+        config: RunConfig,
+        run: RunFolder,
+        policy: str,
+        out: Path,
+        notify: Callable[[str], None],
+    ) -> None:
+        from pettingllms.training.export import export
+
+        export(config, _trained(run, notify), policy, out)
+
+
+def _trained(run: RunFolder, notify: Callable[[str], None]) -> Saved:
     """The final weights; raise CheckpointError if only an earlier step is available."""
-    result, newest = Result.read(run.path), run.load(notify)
+    result, newest = Result.read(run.path), run.open(notify)
     training = result.training if result else None
     assert training is not None  # noqa: S101 - an arm is trained, then evaluated
     there = "it has no checkpoint"

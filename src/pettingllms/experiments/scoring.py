@@ -1,16 +1,17 @@
 """Score an evaluation's episodes: one number, with its cost and per-task values."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pettingllms.algos.credit import mean, role_reward
 from pettingllms.config import RunConfig
 from pettingllms.errors import ExperimentError, nearest
+from pettingllms.evaluation.suites.scoring import by_task, score_episode, vote_curve
 from pettingllms.types import Episode, Scored
 
-Measure = Literal["success", "loss", "reward", "metric", "nash_conv", "regret"]
+Measure = Literal["success", "majority", "loss", "reward", "metric", "nash_conv", "regret"]
 EXPLOITABILITY_METRICS = ("nash_conv", "regret")
 Exploitability = Mapping[str, Mapping[str, float]]
 """By policy: exploitability by the name of the measure."""
@@ -26,7 +27,7 @@ class Measured:
     num_failed: int
     """Failed episodes. They count against the role, or have no reward."""
     tokens: float
-    """Mean tokens per episode, sampled by all models."""
+    """Mean tokens per episode, sampled by all models; of a majority: per vote of all episodes."""
     tasks: str = ""
     """Digest of the task ids, in order. Empty: no per-task values."""
     values: list[float | None] = field(default_factory=list)
@@ -56,17 +57,37 @@ def measure(
     )
     if what in EXPLOITABILITY_METRICS:
         return replace(found, value=_exploitability(exploitability, config, role, what))
+    if what == "majority":
+        return _majority(episodes, role, found)
     scores = _metric(episodes, metric) if what == "metric" else _score(episodes, config, role, what)
-    by_task: dict[str, list[float]] = {episode.task.id: [] for episode in episodes}
+    of_task: dict[str, list[float]] = {episode.task.id: [] for episode in episodes}
     for episode, value in zip(episodes, scores, strict=True):
         if value is not None:
-            by_task[episode.task.id].append(value)
+            of_task[episode.task.id].append(value)
     return replace(
         found,
         value=mean([value for value in scores if value is not None]),
-        tasks=hashlib.sha256("\n".join(by_task).encode()).hexdigest()[:16],
-        values=[mean(some) if some else None for some in by_task.values()],
+        tasks=_digest(of_task),
+        values=[mean(some) if some else None for some in of_task.values()],
     )
+
+
+def _majority(episodes: Sequence[Episode], role: str, found: Measured) -> Measured:
+    """Per task: whether the majority answer of its episodes is correct; a tie counts in parts."""
+    tasks = by_task([score_episode(episode, role, [role], False) for episode in episodes])
+    values = [vote_curve(scores, [len(scores)])[len(scores)] for scores in tasks.values()]
+    num_votes = len(episodes) / max(1, len(tasks))
+    return replace(
+        found,
+        value=mean(values),
+        tokens=found.tokens * num_votes,
+        tasks=_digest(tasks),
+        values=list(values),
+    )
+
+
+def _digest(tasks: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(tasks).encode()).hexdigest()[:16]
 
 
 def _exploitability(

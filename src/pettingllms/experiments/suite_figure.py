@@ -4,7 +4,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pettingllms.evaluation.suites.results import Report, Result
+from pettingllms.evaluation.suites.results import Result
+from pettingllms.evaluation.suites.suite_report import Report
 
 if TYPE_CHECKING:
     from pettingllms.experiments.bench_figure import Panel

@@ -27,8 +27,9 @@ def mean_cell(results: Sequence[Result], arm: str, column: Evaluation) -> Mean |
     return mean_over_seeds(found, column.is_share) if found else None
 
 
-def make_table(experiment: Experiment, results: Sequence[Result]) -> str:
-    """The page with the table, the differences and the provenance."""
+def make_table(experiment: Experiment, results: Sequence[Result], planned: str = "") -> str:
+    """The page with the table, the section of planned contrasts, the differences and the
+    provenance."""
     columns = experiment.evaluations
     names = [column.name for column in columns]
     headers = ["", *names, "training tokens", "tokens per episode", "training time"]
@@ -42,12 +43,13 @@ def make_table(experiment: Experiment, results: Sequence[Result]) -> str:
             for cell, column in zip(cells, columns, strict=True)
         ]
         rows.append([arm.name, *shown, *_costs(of_arm)])
-    parts = [f"# {experiment.title}", experiment.question, _lines(rows), _legend(results)]
+    parts = [f"# {experiment.title}", experiment.question, lines(rows), _legend(results), planned]
     parts += [_differences(experiment, results), "\n".join(provenance(results))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _lines(rows: Sequence[Sequence[str]]) -> str:
+def lines(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -64,21 +66,29 @@ def _differences(experiment: Experiment, results: Sequence[Result]) -> str:
             for column in columns
         ]
         rows.append([f"{arm} − {minus}", *cells])
-    return f"## Differences between arms\n\n{_lines(rows)}\n\n{PAIRED}"
+    return f"## Differences between arms\n\n{lines(rows)}\n\n{PAIRED}"
 
 
 def _difference_cell(found: Difference | None, is_share: bool) -> str:
     if found is None:
         return NONE
-    scale, digits = (100, 1) if is_share else (1, 3)
-
-    def shown(value: float) -> str:
-        return f"{round(value * scale, digits) + 0.0:+.{digits}f}".replace("-", MINUS)
-
-    text = shown(found.value)
+    text = signed(found.value, is_share)
     if found.low is not None and found.high is not None:
-        text += f" [{shown(found.low)}, {shown(found.high)}]"
+        text += f" {interval((found.low, found.high), is_share)}"
     return text + (" T" if found.paired_by == "tasks" else "")
+
+
+def signed(value: float, is_share: bool) -> str:
+    """A difference with its sign; that of shares in percentage points."""
+    scale, digits = (100, 1) if is_share else (1, 3)
+    return f"{round(value * scale, digits) + 0.0:+.{digits}f}".replace("-", MINUS)
+
+
+def interval(bounds: tuple[float, float] | None, is_share: bool) -> str:
+    """The interval of a difference in brackets; empty without one."""
+    if bounds is None:
+        return ""
+    return f"[{', '.join(signed(bound, is_share) for bound in bounds)}]"
 
 
 def _shown(cell: Mean | None, is_share: bool, num_seeds: int) -> str:

@@ -68,7 +68,8 @@ class Conversations:
         known = [(n, self._replies[key]) for n, key in digests.replied if key in self._replies]
         for length, recorded in known[: -MAX_TRIED - 1 : -1]:  # longest first
             before, reply, after = chat_parts(chat, len(chat) - len(messages) + length)
-            added = self._template.added(before, reply, after, tools, recorded.ended)
+            end = recorded.ids[-1:] if recorded.ended else None
+            added = self._template.added(before, reply, after, tools, end)
             if added is not None:
                 return np.concatenate([recorded.ids, added]), recorded.number
         return self._template.whole(chat, tools), None

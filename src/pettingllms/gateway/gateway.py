@@ -1,14 +1,11 @@
 """The gateway: a local HTTP server that answers the model calls of open episodes."""
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
-
-import uvicorn
+from collections.abc import Callable, Mapping, Sequence
 
 from pettingllms.envs.workflow import Agents, RoleRule
-from pettingllms.gateway.http_headers import BoundedHttp
+from pettingllms.gateway.http_headers import BoundedServer, server_of
 from pettingllms.gateway.keys import Keyring
 from pettingllms.gateway.rate_limits import Bounds, Traffic
 from pettingllms.gateway.roles import RoleMap
@@ -21,29 +18,29 @@ from pettingllms.types import Episode, Renderer, Rewards
 LOOPBACK = "127.0.0.1"
 
 
-class _Server(uvicorn.Server):
-    """A server that leaves signal handling to its process."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class Gateway:
     """Answers for the roles of all open episodes. Create one with `await Gateway.start(...)`."""
 
-    _server: _Server
+    _server: BoundedServer
     _serving: asyncio.Task[None]
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, notify: Callable[[str], None], bounds: Bounds | None = None) -> None:
-        self.keys = Keyring()
+    def __init__(
+        self,
+        notify: Callable[[str], None],
+        bounds: Bounds | None = None,
+        tag: str = "",
+        shared_url: str = "",
+    ) -> None:
+        self.keys = Keyring(tag)
         self._notify = notify
         self._bounds = bounds or Bounds()
         self._traffic = Traffic(self._bounds)
         self._templates: dict[int, tuple[Renderer, Template]] = {}
         self.app = make_app(self.keys, self._bounds, self._traffic)
         self.url = ""
+        """Where it listens."""
+        self._shared_url = shared_url
 
     @classmethod
     async def start(
@@ -52,22 +49,15 @@ class Gateway:
         bounds: Bounds | None = None,
         host: str = LOOPBACK,
         port: int = 0,
+        tag: str = "",
+        shared_url: str = "",
     ) -> "Gateway":
-        """Start listening; port 0 picks a free port."""
-        gateway = cls(notify, bounds)
+        """Start listening; port 0 picks a free port. Behind a router, `tag` marks the keys of this
+        gateway, and `shared_url` is the router's URL, which programs get."""
+        gateway = cls(notify, bounds, tag, shared_url)
         listening = socket.create_server((host, port), backlog=2048)
         gateway.url = "http://{}:{}".format(*listening.getsockname()[:2])
-        config = uvicorn.Config(
-            gateway.app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            http=BoundedHttp,
-            ws="none",
-            lifespan="off",
-            timeout_keep_alive=60,
-        )
-        gateway._server = _Server(config)
+        gateway._server = server_of(gateway.app)
         gateway._loop = asyncio.get_running_loop()
         gateway._serving = asyncio.create_task(gateway._server.serve(sockets=[listening]))
         while not gateway._server.started and not gateway._serving.done():  # noqa: ASYNC110
@@ -106,7 +96,8 @@ class Gateway:
 
         keys = {role: self.keys.issue(session, role) for role in session.roles.roles}
         reward_key = self.keys.issue(session, permission="reward")
-        return Agents(self.url, self.keys.issue(session), keys, reward_key, session.seed, post)
+        url = self._shared_url or self.url
+        return Agents(url, self.keys.issue(session), keys, reward_key, session.seed, post)
 
     def close(self, session: Session) -> None:
         """Close the session of an episode and revoke its keys."""

@@ -1,12 +1,15 @@
-"""Limits on the URL and headers of HTTP requests.
+"""HTTP servers with limits on the URL and headers of requests.
 
 uvicorn's httptools protocol buffers URLs, headers and trailers of any length, even before a request
 is authenticated.
 """
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 MAX_URL_BYTES = 8_192
@@ -47,6 +50,7 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_clock()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # else a reset connection is kept until its timeout
 
     def data_received(self, data: bytes) -> None:
         self._num_pending_bytes += len(data)
@@ -119,6 +123,30 @@ class BoundedHttp(HttpToolsProtocol):
     def _late(self) -> None:
         if not self.transport.is_closing():
             self._reject(HeadError(408, f"the head was not complete within {HEAD_SECONDS:g} s"))
+
+
+class BoundedServer(uvicorn.Server):
+    """A server that leaves signal handling to its process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def server_of(app: Any, http: type[BoundedHttp] = BoundedHttp, **options: Any) -> BoundedServer:
+    """A server for an ASGI application that logs no requests and names no software."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        http=http,
+        ws="none",
+        lifespan="off",
+        timeout_keep_alive=60,
+        **options,
+    )
+    return BoundedServer(config)
 
 
 def _too_long(num_url_bytes: int) -> HeadError:

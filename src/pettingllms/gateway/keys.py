@@ -1,11 +1,14 @@
 """API keys: each episode has one key to call and one to reward; its roles may have keys to call.
 
 Tokens are random and independent of each other. The keyring only stores their digests, so that
-lookups do not leak a token by timing, and a dump of it contains no valid key.
+lookups do not leak a token by timing, and a dump of it contains no valid key. If several gateways
+share an address, a token names its gateway by a tag, such as `pl-0-...`. Tags are public: one that
+is forged only leads to a gateway that does not know the token.
 """
 
 import hashlib
 import hmac
+import re
 import secrets
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +18,10 @@ from pettingllms.gateway.session import Session
 
 PREFIX = "pl-"
 MAX_CHARACTERS = 200
+RANDOM_BYTES = 32
+TAGGED = re.compile(r"pl-([0-9a-z]{1,16})-[0-9A-Za-z_-]{43}")
+"""A token with a tag. Tokens without one are shorter, so they never match."""
+INVALID = "invalid API key: it belongs to no open episode"
 Permission = Literal["call", "reward"]
 
 
@@ -31,7 +38,8 @@ class Grant:
 class Keyring:
     """The tokens of open episodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, tag: str = "") -> None:
+        self._prefix = f"{PREFIX}{tag}-" if tag else PREFIX
         self._grants: dict[bytes, Grant] = {}
         self._issued: dict[int, list[bytes]] = {}
         """Digests by id of the session."""
@@ -40,7 +48,7 @@ class Keyring:
         self, session: Session, role: str | None = None, permission: Permission = "call"
     ) -> str:
         """Issue a new token."""
-        token = PREFIX + secrets.token_urlsafe(32)
+        token = self._prefix + secrets.token_urlsafe(RANDOM_BYTES)
         key = _digest(token)
         self._grants[key] = Grant(session, role, permission)
         self._issued.setdefault(id(session), []).append(key)
@@ -59,7 +67,7 @@ class Keyring:
         matches = [hmac.compare_digest(wanted, _digest(token)) for token in tokens]
         grant = self._grants.get(wanted)
         if grant is None or not all(matches):
-            raise CallError(401, "invalid API key: it belongs to no open episode")
+            raise CallError(401, INVALID)
         return grant
 
     def __len__(self) -> int:
@@ -79,8 +87,14 @@ def tokens_in(headers: list[tuple[bytes, bytes]]) -> list[str]:
         elif name == b"x-api-key":
             found.append(text)
     if any(not token or len(token) > MAX_CHARACTERS for token in found):
-        raise CallError(401, "invalid API key: it belongs to no open episode")
+        raise CallError(401, INVALID)
     return found
+
+
+def tag_in(token: str) -> str | None:
+    """The tag of the gateway that issued a token; None if it has none."""
+    found = TAGGED.fullmatch(token)
+    return found and found[1]
 
 
 def _digest(token: str) -> bytes:

@@ -199,6 +199,7 @@ class ProgramRollout:
             config.sampler_timeout,
             workflow.config.guided,
             config.on_limit == "exclude",
+            config.reply_tokens,
         )
 
 

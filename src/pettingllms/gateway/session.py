@@ -20,7 +20,7 @@ from pettingllms.gateway.rendering import Prompt, Prompts
 from pettingllms.gateway.roles import RoleMap
 from pettingllms.gateway.templates import Template
 from pettingllms.gateway.threads import off_loop
-from pettingllms.gateway.tool_prompts import calls_of, complete_characters
+from pettingllms.gateway.tool_replies import complete_characters, reply_parts
 from pettingllms.rollouts.player import Player, TurnRequest, sample_turns
 from pettingllms.runtime.in_flight import ServiceClock
 from pettingllms.seeds import derive_seed
@@ -32,6 +32,7 @@ from pettingllms.types import (
     Rewards,
     Step,
     Turn,
+    VersionRun,
     total,
 )
 from pettingllms.vision.families import ADVICE
@@ -55,6 +56,8 @@ class Limits:
     """Whether schemas also constrain replies of learning roles. Such replies are not trained on."""
     exclude_cuts: bool = True
     """Whether an episode fails when a limit cuts it (rollout.on_limit)."""
+    reply_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Limits of single roles that are lower than `max_reply_tokens`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +267,8 @@ class Session:
         if left < 1:
             self._cut_by_tokens()
         left = left // call.num_replies or 1
-        wanted = min(call.max_tokens or limits.max_reply_tokens, limits.max_reply_tokens)
+        longest = limits.reply_tokens.get(role, limits.max_reply_tokens)
+        wanted = min(call.max_tokens or longest, longest)
         given = {"temperature": call.temperature, "seed": call.seed}
         sampling = [name for name, value in given.items() if value is not None]
         ignored = sampling if player.uses_policy_sampling else []
@@ -302,7 +306,9 @@ class Session:
         extends = turn.links.extends = prepared.prompt.extends
         if extends is not None:
             self._delivered.add(extends)  # the program sent it back, so it received it
-        text, calls = calls_of(complete_characters(turn.text), prepared.call)
+        template, whole = self.templates[prepared.role], complete_characters(turn.text)
+        marked = whole if stopped_by else template.marked(turn)
+        text, calls = reply_parts(whole, marked, template.call_format, prepared.call)
         finish = "tool_calls" if calls else turn.finish
         name = f"chatcmpl-{secrets.token_hex(12)}"
         reply = Reply(name, turn, text, calls, finish, stopped_by)
@@ -355,7 +361,18 @@ def cut_at_stop(turn: Turn, stop: Sequence[str], template: Template) -> tuple[Tu
         ends=None if turn.ends is None else np.minimum(turn.ends[:length], at).astype(np.int32),
         text=turn.text[:at],
         finish="stop",
+        later_versions=later_versions(turn, length),
     ), text
+
+
+def later_versions(turn: Turn, length: int) -> tuple[VersionRun, ...]:
+    """The later versions of a turn of which the first `length` tokens are kept."""
+    kept, start = [], 0
+    for version, num_tokens in turn.version_runs:
+        if start < length:
+            kept.append(VersionRun(version, min(num_tokens, length - start)))
+        start += num_tokens
+    return tuple(kept[1:])
 
 
 def merged(rewards: Sequence[Rewards]) -> Rewards:

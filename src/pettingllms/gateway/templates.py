@@ -22,13 +22,15 @@ from pettingllms.gateway.calls import (
     images_in,
 )
 from pettingllms.gateway.tool_prompts import folded, with_schema
-from pettingllms.types import Ids, Image, Message, Renderer
+from pettingllms.gateway.tool_replies import complete_characters, format_of
+from pettingllms.types import Ids, Image, Message, Renderer, Turn
 from pettingllms.vision.processor import ImageProcessor
 
 Probe = tuple[list[ChatMessage], list[ChatMessage], list[ToolSpec]]
 """A chat, the messages after the reply to it, and its tools."""
 PROBE = "probe_x"
 REPLY = "It is 4 o'clock."
+NO_IDS = np.array([], dtype=np.int32)
 PLACEHOLDERS = ChatMessage(
     "user", "One and this", images=(Placed(0, Image(b"")), Placed(8, Image(b"")))
 )
@@ -45,6 +47,8 @@ class ChatRenderer(Renderer, Protocol):
     """Text of the end-of-turn token; empty if there is no such token."""
     num_ids: int
     """Size of the vocabulary."""
+    special: tuple[str, ...]
+    """Spellings of the control tokens."""
     image_processor: ImageProcessor
     """Only for VLMs."""
 
@@ -56,6 +60,9 @@ class ChatRenderer(Renderer, Protocol):
 
     def text_ids(self, text: str) -> Ids:
         """Tokenize such a text, without special tokens."""
+
+    def marked_text(self, ids: Ids, marks: Sequence[str]) -> str:
+        """Decode a reply with the spellings of some of its control tokens."""
 
     def prompt_ids(self, text: str) -> Ids:
         """Tokenize a bare prompt, with the tokenizer's special tokens around it. Control tokens in
@@ -74,6 +81,8 @@ class Template:
         self._renderer = cast("ChatRenderer", renderer)
         self._has_text = hasattr(renderer, "chat_text")
         self._supports_images = hasattr(renderer, "multimodal_ids")
+        self.call_format = format_of(getattr(renderer, "special", ()))
+        """How the model writes tool calls with control tokens; None if they are plain text."""
         self.has_tools = self._has_text and self._shows_tools()
         """Whether the template renders tools."""
         self.image_problem = self._find_image_problem()
@@ -124,16 +133,23 @@ class Template:
         """Decode the ids of a reply."""
         return self._renderer.decode(ids)
 
+    def marked(self, turn: Turn) -> str:
+        """The text of a reply with the control tokens of its tool calls."""
+        text = turn.text
+        if self.call_format is not None:
+            text = self._renderer.marked_text(turn.response_ids, self.call_format.marks)
+        return complete_characters(text)
+
     def added(
         self,
         before: Sequence[ChatMessage],
         reply: ChatMessage,
         after: Sequence[ChatMessage],
         tools: Sequence[ToolSpec],
-        ended: bool,
+        end: Ids | None,
     ) -> Ids | None:
         """Ids that follow a reply when the chat continues; None if the template would change
-        earlier text. `ended`: the reply already has its end-of-turn token."""
+        earlier text. `end`: the end-of-turn token that the reply already has, if any."""
         if not self._has_text or self.fault:
             return None
         tail = self._tail(before, tools)
@@ -141,9 +157,20 @@ class Template:
         longer = self._text([*before, reply, *after], tools, True)
         if tail is None or not longer.startswith(closed):
             return None
-        if ended:
+        if not closed.endswith(tail):
+            if not self._ends_call(closed, end):
+                return None
+            tail = ""
+        elif end is not None:
             tail = tail.removeprefix(self._renderer.end)
         return self._ids(tail + longer[len(closed) :], images_in(after))
+
+    def _ends_call(self, closed: str, end: Ids | None) -> bool:
+        """Whether the template ends a tool call with the token that ended the sampled one."""
+        if end is None or self.call_format is None:
+            return False
+        spelled = self._renderer.marked_text(end, self.call_format.marks)
+        return bool(spelled) and closed.endswith(spelled)
 
     def can_extend(self, reply_ids: Ids) -> bool:
         """Whether a prompt can contain a reply. It must not contain the placeholder id of images,
@@ -200,7 +227,7 @@ class Template:
     def _drops_reasoning(self) -> bool:
         user, more = ChatMessage("user", "What time is it?"), ChatMessage("user", "And then?")
         return (
-            self.added([user], ChatMessage("assistant", REPLY_WITH_REASONING), [more], [], True)
+            self.added([user], ChatMessage("assistant", REPLY_WITH_REASONING), [more], [], NO_IDS)
             is None
         )
 

@@ -1,24 +1,14 @@
-"""Writes tools and schemas into prompts for templates without tool support, and parses tool calls.
+"""Writes tools and schemas into prompts for templates without tool support.
 
-Prompts use the format of Hermes and Qwen, which most open models know. Tool calls are parsed by the
-same code as in environments with tools, in the formats of all model families.
+Prompts use the format of Hermes and Qwen, which most open models know.
 """
 
 import json
-import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pettingllms.envs.toolkit.answers import BadReply
-from pettingllms.envs.toolkit.tool_calls import CLOSE, MISTRAL, OPEN, PYTHON_TAG, calls_in
-from pettingllms.gateway.calls import (
-    Call,
-    CalledTool,
-    CallError,
-    ChatMessage,
-    Placed,
-    ToolSpec,
-)
+from pettingllms.envs.toolkit.tool_calls import CLOSE, OPEN
+from pettingllms.gateway.calls import Call, CallError, ChatMessage, Placed, ToolSpec
 
 RESULT_PREFIX = "<tool_response>\n"
 
@@ -36,43 +26,6 @@ def with_schema(messages: Sequence[ChatMessage], schema: str) -> list[ChatMessag
     return _with_system_text(
         list(messages), f"Reply with JSON alone, which fits this JSON schema:\n{schema}"
     )
-
-
-def calls_of(text: str, call: Call) -> tuple[str, tuple[CalledTool, ...]]:
-    """Split a reply into text and tool calls. Invalid calls and calls of unknown tools remain text,
-    for the program to handle."""
-    if not call.tools:
-        return text, ()
-    try:
-        found = calls_in(text)
-    except BadReply:
-        return text, ()
-    known = {tool.name for tool in call.tools}
-    if not found or any(one.name not in known for one in found):
-        return text, ()
-    called = tuple(
-        CalledTool(_call_id(), one.name, json.dumps(dict(one.arguments))) for one in found
-    )
-    return _before_calls(text), called
-
-
-def _call_id() -> str:
-    """Nine letters and digits: Mistral's templates reject all other ids."""
-    return secrets.token_hex(5)[:9]
-
-
-def _before_calls(text: str) -> str:
-    """The text before the tool calls, by the format of the calls."""
-    for mark in (OPEN, MISTRAL):
-        if mark in text:
-            return text.partition(mark)[0].strip()
-    is_whole = text.strip().startswith((PYTHON_TAG, "{", "[{"))
-    return "" if is_whole else text.partition("```")[0].strip()
-
-
-def complete_characters(text: str) -> str:
-    """A reply without an incomplete UTF-8 character at its end; vLLM drops it too."""
-    return text.rstrip("\N{REPLACEMENT CHARACTER}")
 
 
 def call_schema(call: Call) -> str | None:

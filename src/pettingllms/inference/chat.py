@@ -1,19 +1,24 @@
 """Messages to ids and back, with a model's tokenizer and chat template."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pettingllms.config.template_options import TemplateValue
 from pettingllms.errors import ModelError, SamplerError
 from pettingllms.inference.control_tokens import ControlTokens
+from pettingllms.policies.chat_template import require_used
 from pettingllms.types import Ids, Message
 from pettingllms.vision.images import text_only
 
 CACHE = 4096
 """Prompts whose ids are cached."""
+TemplateKwargs = Mapping[str, TemplateValue]
+"""Arguments of a chat template."""
+NO_KWARGS: TemplateKwargs = {}
 
 
 class ChatRenderer:
@@ -23,11 +28,11 @@ class ChatRenderer:
     never becomes a control token: those in a prompt come from the template.
     """
 
-    def __init__(self, folder: Path) -> None:
-        from transformers import AutoTokenizer
-
+    def __init__(self, folder: Path, template_kwargs: TemplateKwargs = NO_KWARGS) -> None:
+        """`template_kwargs`: arguments of the chat template, such as `enable_thinking`."""
+        self._template_kwargs: dict[str, Any] = dict(template_kwargs)
         self._pieces: dict[int, str] = {}
-        self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        self._tokenizer = load_tokenizer(folder)
         self._control = ControlTokens(self._tokenizer)
         # Forks, siblings and small games repeat prompts, and templates are slow.
         self._rendered = lru_cache(maxsize=CACHE)(self._render)
@@ -36,6 +41,7 @@ class ChatRenderer:
                 f"the model in {folder} has no chat template, so it cannot read messages; use an "
                 "instruct model, or put a chat_template.jinja into the folder"
             )
+        require_used(template_kwargs, str(self._tokenizer.chat_template), folder)
 
     def reads_as(self, other: "ChatRenderer") -> bool:
         """Whether both have the same vocabulary."""
@@ -78,6 +84,7 @@ class ChatRenderer:
                 tools=self._control.cut(tools) or None,
                 add_generation_prompt=opens,
                 tokenize=False,
+                **self._template_kwargs,
             )
         except (TemplateError, TypeError, RecursionError) as error:
             reason = f"the model's chat template rejected the messages: {error}"
@@ -123,6 +130,17 @@ class ChatRenderer:
         """The text without the tokens that end a reply."""
         return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=True))
 
+    def marked_text(self, ids: Ids, marks: Sequence[str]) -> str:
+        """The text with the spellings of these control tokens, which `decode` leaves out."""
+        known = [mark for mark in marks if mark in self.special]
+        spelled = {self._tokenizer.convert_tokens_to_ids(mark): mark for mark in known}
+        places = [at for at, one in enumerate(ids.tolist()) if one in spelled]
+        text, start = "", 0
+        for at in places:
+            text += self.decode(ids[start:at]) + spelled[int(ids[at])]
+            start = at + 1
+        return text + self.decode(ids[start:])
+
     def _piece(self, id: int) -> str:  # noqa: A002 - the usual name
         if id not in self._pieces:
             self._pieces[id] = str(self._tokenizer.decode([id], skip_special_tokens=True))
@@ -145,11 +163,22 @@ class ChatRenderer:
         return ends if text.startswith("".join(pieces)) else None
 
 
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a model's folder.
+
+    Folders of Mistral models also have a `tekken.json`, for which Transformers would load a
+    tokenizer of mistral-common, without chat template and control tokens.
+    """
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True, mistral_format=False)
+
+
 def stop_ids(folder: Path) -> list[int]:
     """Ids that end a reply: the tokenizer's and those of the model's generation settings."""
-    from transformers import AutoTokenizer, GenerationConfig
+    from transformers import GenerationConfig
 
-    found = {AutoTokenizer.from_pretrained(folder, local_files_only=True).eos_token_id}
+    found = {load_tokenizer(folder).eos_token_id}
     if (folder / "generation_config.json").is_file():
         eos = GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id
         found.update(eos if isinstance(eos, list) else [eos])

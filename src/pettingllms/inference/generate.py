@@ -22,6 +22,7 @@ from transformers.cache_utils import DynamicLayer
 from pettingllms.errors import SamplerError
 from pettingllms.inference.image_prompts import Prompt, prefill_images
 from pettingllms.types import Ids, LogProbs, SampleRequest, ScoreRequest
+from pettingllms.types.sampling import WHOLE, Truncation
 from pettingllms.types.turns import Finish
 from pettingllms.vision.processor import ImageProcessor
 
@@ -35,6 +36,7 @@ class Reply:
     chances: np.ndarray[Any, np.dtype[np.float64]]
     """One uniform random number per token."""
     temperature: float
+    truncation: Truncation
     ids: list[int]
     logprobs: list[float]
     finish: Finish = "length"
@@ -73,12 +75,17 @@ def generate(
     for request, place in zip(requests, places, strict=True):
         shape = (request.num_samples, request.max_tokens)
         chances = np.random.default_rng(request.seed).random(shape)
-        replies.append([Reply(place, row, request.temperature, [], []) for row in chances])
+        replies.append([_reply(request, place, row) for row in chances])
     under_way = [reply for some in replies for reply in some]
     batch = Batch(lm, image_processor, prompts, under_way)
     while under_way:
         under_way = batch.step(frozenset(stop_ids))
     return [[_result(reply) for reply in some] for some in replies]
+
+
+def _reply(request: SampleRequest, prompt: int, chances: Any) -> Reply:
+    truncation = request.truncation if request.temperature else WHOLE
+    return Reply(prompt, chances, request.temperature, truncation, [], [])
 
 
 class Batch:
@@ -130,10 +137,13 @@ class Batch:
     def _choose(self, stop_ids: frozenset[int]) -> Tensor:
         """Sample by the inverse of the cumulative distribution, at each reply's temperature."""
         heat_N1 = torch.tensor([[reply.temperature or 1.0] for reply in self._replies])
-        logp_NV = torch.log_softmax(self._logits_NV.float() / heat_N1, dim=-1)
+        limits = [reply.truncation for reply in self._replies]
+        logits_NV = truncated(self._logits_NV.float() / heat_N1, limits)
+        logp_NV = torch.log_softmax(logits_NV, dim=-1)
         sum_NV = logp_NV.double().exp().cumsum(dim=-1)
         chances = [reply.chances[len(reply.ids)] for reply in self._replies]
         point_N1 = torch.tensor(chances, dtype=torch.double)[:, None] * sum_NV[:, -1:]
+        point_N1 = point_N1.minimum(sum_NV[:, -1:].nextafter(torch.zeros(1, dtype=torch.double)))
         drawn_N = torch.searchsorted(sum_NV, point_N1, right=True)[:, 0]
         greedy_N = torch.tensor([reply.temperature == 0 for reply in self._replies])
         chosen_N = torch.where(greedy_N, logp_NV.argmax(-1), drawn_N.clamp(max=sum_NV.shape[1] - 1))
@@ -145,6 +155,30 @@ class Batch:
             if token in stop_ids:
                 reply.finish = "stop"
         return chosen_N
+
+
+def truncated(logits_NV: Tensor, limits: Sequence[Truncation]) -> Tensor:
+    """The logits, with -inf for tokens that each reply's truncation excludes.
+
+    As in vLLM: first top-k, which keeps ties of the last token, then top-p among the tokens that
+    remain, which keeps at least one.
+    """
+    places = [at for at, limit in enumerate(limits) if limit != WHOLE]
+    if not places:
+        return logits_NV
+    size = logits_NV.shape[1]
+    k_R = torch.tensor([min(limits[at].top_k or size, size) for at in places])
+    p_R1 = torch.tensor([[limits[at].top_p] for at in places], dtype=torch.double)
+    sorted_RV, ids_RV = logits_NV[places].sort(dim=-1)
+    least_R1 = sorted_RV.gather(1, (size - k_R)[:, None])
+    sorted_RV = sorted_RV.masked_fill(sorted_RV < least_R1, -torch.inf)
+    below_RV = sorted_RV.double().softmax(dim=-1).cumsum(dim=-1) <= 1 - p_R1
+    below_RV[:, -1] = False
+    below_RV &= p_R1 < 1
+    kept_RV = sorted_RV.masked_fill(below_RV, -torch.inf)
+    found_NV = logits_NV.clone()
+    found_NV[places] = torch.empty_like(kept_RV).scatter(1, ids_RV, kept_RV)
+    return found_NV
 
 
 @torch.inference_mode()

@@ -49,6 +49,7 @@ class HttpSampler:
 
     def __init__(self, policy: ApiPolicy, num_tries: int = 6) -> None:
         self._model = policy.model
+        self._template_kwargs = policy.chat_template_kwargs
         url, whose = policy.url.rstrip("/") + "/chat/completions", f"policy at {policy.url}"
         self._client = JsonClient(url, policy.key, whose, policy.max_concurrent, num_tries)
 
@@ -71,6 +72,12 @@ class HttpSampler:
             "temperature": request.temperature,
             "seed": (request.seed + number) % 2**31,
         }
+        if request.truncation.top_p < 1:
+            body["top_p"] = request.truncation.top_p
+        if request.truncation.top_k:  # no part of OpenAI's API, but of vLLM's and SGLang's
+            body["top_k"] = request.truncation.top_k
+        if self._template_kwargs:
+            body["chat_template_kwargs"] = self._template_kwargs
         if request.guide is not None:
             body["response_format"] = _response_format(json.loads(request.guide))
         try:

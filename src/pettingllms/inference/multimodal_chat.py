@@ -1,20 +1,35 @@
 """Multimodal messages to ids, with the chat template of a VLM."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pettingllms.config import PolicyConfig
 from pettingllms.errors import ModelError, SamplerError
-from pettingllms.inference.chat import ChatRenderer
+from pettingllms.inference.chat import NO_KWARGS, ChatRenderer, TemplateKwargs
 from pettingllms.inference.control_tokens import ControlTokens
 from pettingllms.types import Ids, Image, Message, images_of
 from pettingllms.vision.families import ADVICE, supports_images
 from pettingllms.vision.processor import ImageProcessor, load_image_processor
 
 
-def renderer_of(folder: Path) -> ChatRenderer:
+def renderer_of(folder: Path, template_kwargs: TemplateKwargs = NO_KWARGS) -> ChatRenderer:
     """A renderer for a model; one that supports images if the model is a VLM."""
-    return VisionRenderer(folder) if supports_images(folder) else ChatRenderer(folder)
+    kind = VisionRenderer if supports_images(folder) else ChatRenderer
+    return kind(folder, template_kwargs)
+
+
+def renderers_by_policy(
+    folder: Path, policies: Mapping[str, PolicyConfig]
+) -> list[tuple[ChatRenderer, list[str]]]:
+    """The renderers of policies of one model, each with the names of its policies: one for each
+    different set of `chat_template_kwargs`."""
+    by_kwargs: dict[str, list[str]] = {}
+    for name, policy in policies.items():
+        given = getattr(policy, "chat_template_kwargs", NO_KWARGS)
+        by_kwargs.setdefault(json.dumps(given, sort_keys=True), []).append(name)
+    return [(renderer_of(folder, json.loads(key)), names) for key, names in by_kwargs.items()]
 
 
 class VisionRenderer(ChatRenderer):
@@ -23,8 +38,8 @@ class VisionRenderer(ChatRenderer):
     `image_processor.pixels(images)` gives the pixels, in the order of the images in the messages.
     """
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, template_kwargs: TemplateKwargs = NO_KWARGS) -> None:
+        super().__init__(folder, template_kwargs)
         image_processor = load_image_processor(folder)
         if image_processor is None:
             raise ModelError(f"the model in {folder} is text-only; {ADVICE}")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pettingllms.types import Failed, Sample, Sampler, SampleRequest
+from pettingllms.types.sampling import WHOLE
 
 FILE = "replies.jsonl"
 
@@ -75,6 +76,8 @@ class RecordedSampler:
         weight_hash = self._weight_hashes.get(request.policy, "")
         numbers = (request.num_samples, request.max_tokens, request.seed, request.temperature)
         guide = "" if request.guide is None else f" {request.guide}"
+        if request.truncation != WHOLE:
+            guide += f" {request.truncation}"
         whole = f"{request.policy} {self._model} {weight_hash} {numbers}{guide}"
         digest = hashlib.sha256(whole.encode())
         digest.update(request.prompt_ids.tobytes())

@@ -3,7 +3,13 @@
 from pettingllms.judges.base import Judge, JudgeContext, JudgeModel
 from pettingllms.judges.batch import make_judges
 from pettingllms.judges.bradley_terry import Strengths, strengths
-from pettingllms.judges.rewards import FIRST_REFERENCE, Verdicts, judge_all, reference_assignments
+from pettingllms.judges.rewards import (
+    FIRST_REFERENCE,
+    Verdicts,
+    judge_all,
+    reference_assignments,
+    with_verdict,
+)
 
 __all__ = [
     "FIRST_REFERENCE",
@@ -16,4 +22,5 @@ __all__ = [
     "make_judges",
     "reference_assignments",
     "strengths",
+    "with_verdict",
 ]

@@ -13,6 +13,7 @@ from typing import ClassVar
 from pettingllms.config import OneJudgeConfig
 from pettingllms.config.judge import RuleConfig
 from pettingllms.types import Failed, Message, Renderer, Reward, Sampler, Scored, Submission
+from pettingllms.types.sampling import WHOLE, Truncation
 
 WIN, TIE, LOSS = Scored(1.0), Scored(0.5), Scored(0.0)
 Read = Callable[[Sequence[Message], Sequence[str]], Awaitable[list[float]]]
@@ -27,6 +28,7 @@ class JudgeModel:
     sampler: Sampler
     renderer: Renderer
     temperature: float = 0.0
+    truncation: Truncation = WHOLE
     read: Read | None = None
     """Log-probs of given replies, if the engine supports them."""
     special: tuple[str, ...] = ()

@@ -100,6 +100,7 @@ class JudgeRequests:
             seed=seed,
             task_id="",
             temperature=self._judge_model.temperature,
+            truncation=self._judge_model.truncation,
             images=images_of(messages),
         )
         found = await self._within(self._judge_model.sampler.sample(request))

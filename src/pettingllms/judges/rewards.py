@@ -1,7 +1,7 @@
 """Turn verdicts on submissions into rewards of the steps that made the submissions.
 
 Group rewards need the whole group, so judging runs after the rollouts of a batch and before credit
-assignment. Verdicts become agent-level or team-level rewards, which every algorithm reads like the
+assignment. Verdicts become process, agent or team rewards, which every algorithm reads like the
 environment's own rewards.
 """
 
@@ -16,7 +16,19 @@ from pettingllms.judges.base import Judge
 from pettingllms.judges.batch import JudgedBatch
 from pettingllms.judges.bradley_terry import Comparison, Pair, round_robin, strengths, swiss_round
 from pettingllms.seeds import derive_seed
-from pettingllms.types import TEAM, Episode, Failed, Reward, Scored, Step, Submission, Task, total
+from pettingllms.types import (
+    TEAM,
+    Episode,
+    Failed,
+    Reward,
+    Rewards,
+    Scored,
+    Step,
+    Submission,
+    Task,
+    total,
+)
+from pettingllms.types.rewards import SubmissionLevel
 
 Key = tuple[Hashable, ...]
 
@@ -174,15 +186,19 @@ def _add_reward(entry: Entry, weight: float) -> None:
     """Add the verdict to the rewards of the step."""
     verdict, step, role = entry.verdict, entry.step, entry.role
     reward = Scored(weight * verdict.value) if isinstance(verdict, Scored) else verdict
-    rewards = step.rewards
-    if role == TEAM:
-        step.rewards = replace(rewards, team=total([rewards.team, reward]))
-    else:
-        both = total([rewards.agent.get(role), reward]) or reward
-        step.rewards = replace(rewards, agent={**rewards.agent, role: both})
+    step.rewards = with_verdict(step.rewards, role, entry.submission.level, reward)
     if isinstance(verdict, Scored):
         name = f"judged_{role}" if role else "judged"
         step.metrics = {**step.metrics, name: verdict.value}
+
+
+def with_verdict(rewards: Rewards, role: str, level: SubmissionLevel, verdict: Reward) -> Rewards:
+    """The rewards of a step with a verdict added at its level."""
+    if role == TEAM:
+        return replace(rewards, team=total([rewards.team, verdict]))
+    of_roles = rewards.process if level == "process" else rewards.agent
+    both = {**of_roles, role: total([of_roles.get(role), verdict]) or verdict}
+    return replace(rewards, process=both) if level == "process" else replace(rewards, agent=both)
 
 
 def _summary(batch: JudgedBatch, entries: Sequence[Entry], max_failure_share: float) -> Verdicts:

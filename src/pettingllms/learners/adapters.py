@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from pettingllms.config.policies import LoraPolicy, target_problem, unknown_targets
 from pettingllms.errors import LearnerError
 from pettingllms.learners.active_adapter import disabled, lora_layers, use_adapter
+from pettingllms.learners.merged_adapter import MergedAdapter
 from pettingllms.learners.tensor_files import StoredTensor
 from pettingllms.learners.weights import tensors_in, to_bytes
 from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE, Files
@@ -91,16 +92,27 @@ class Adapters:
 
     def files(self, policy: str, weights: Mapping[str, Tensor]) -> dict[str, bytes]:
         """The adapter in PEFT's file format."""
+        return {
+            ADAPTER_FILE: to_bytes(self.plain(policy, weights)),
+            ADAPTER_CONFIG: self.settings(policy),
+        }
+
+    def plain(self, policy: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights by their names in PEFT's files."""
         inner = f".{self._inner[policy]}."
-        plain = {name.replace(inner, "."): tensor for name, tensor in weights.items()}
+        return {name.replace(inner, "."): tensor for name, tensor in weights.items()}
+
+    def settings(self, policy: str) -> bytes:
+        """The adapter's settings, as PEFT reads them."""
         with tempfile.TemporaryDirectory() as folder:
             self.model.peft_config[self._inner[policy]].save_pretrained(folder)
             config = json.loads((Path(folder) / ADAPTER_CONFIG).read_bytes())
         config["target_modules"].sort()  # a set, whose order differs between processes
-        return {
-            ADAPTER_FILE: to_bytes(plain),
-            ADAPTER_CONFIG: json.dumps(config, indent=1).encode(),
-        }
+        return json.dumps(config, indent=1).encode()
+
+    def merged(self, policy: str) -> MergedAdapter:
+        """The base with the policy's adapter added to it."""
+        return MergedAdapter(self.model, self._inner[policy])
 
     def weights(self, policy: str, files: Files) -> dict[str, Tensor | StoredTensor]:
         """The weights in files, by their names in the model."""

@@ -12,6 +12,7 @@ SHARES = {
     "clipped": "clip_share",
     "dual_clipped": "dual_clip_share",
     "weight_capped": "capped_share",
+    "stale": "stale_share",
 }
 """Metrics that count tokens, with the name of their share of all tokens."""
 
@@ -37,15 +38,24 @@ class Sums:
     def means(self) -> dict[str, float]:
         """Means over tokens, or replies."""
         sums = dict(self._sums)
-        num_tokens = max(1.0, sums.pop("tokens", 0.0))
+        all_tokens, num_stale = sums.pop("tokens", 0.0), sums.pop("stale_tokens", 0.0)
+        num_tokens = max(1.0, all_tokens)
         num_replies = sums.pop("replies", 1.0)
         counts = dict.fromkeys(MAXIMA, 1.0) | dict.fromkeys(self._reply_metrics, num_replies)
+        counts["mismatch"] = max(1.0, all_tokens - num_stale)
+        drift = sums.pop("drift", 0.0)
+        if num_stale:
+            counts["drift"] = num_stale
+            sums |= {"drift": drift, "stale": num_stale}
         return {SHARES.get(n, n): v / counts.get(n, num_tokens) for n, v in sums.items()}
 
 
 def mean_mismatch(items: Sequence[Item], logprobs: Mapping[int, LogProbs]) -> float:
-    """Mean train-inference mismatch per token; the learner's log-probs are keyed by item id."""
-    if not items:
-        return 0.0
-    mismatches = [np.abs(logprobs[id(item)] - item.logprobs) for item in items]
-    return float(np.concatenate(mismatches).mean())
+    """Mean train-inference mismatch per token that the current weights sampled; the learner's
+    log-probs are keyed by item id."""
+    mismatches = [
+        np.abs(logprobs[id(item)] - item.logprobs)[item.num_stale :]
+        for item in items
+        if item.num_stale < len(item.logprobs)
+    ]
+    return float(np.concatenate(mismatches).mean()) if mismatches else 0.0

@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 
 from pettingllms.errors import LearnerError
-from pettingllms.types import Episode, Ids, Image, LogProbs, ScoreRequest, Turn, Values, images_of
+from pettingllms.types import Episode, Ids, Image, LogProbs, ScoreRequest, Turn, Values
 
 ItemT = TypeVar("ItemT")
 
@@ -31,6 +31,9 @@ class Item:
     """Log-probs of the response under the reference model, for preference pairs."""
     images: tuple[Image, ...] = ()
     """Images of the prompt, in the order of their positions."""
+    num_stale: int = 0
+    """How many tokens, at the beginning of the response, older versions of the policy sampled.
+    Their log-probs differ from the learner's also where both compute correctly."""
 
     @property
     def given(self) -> ScoreRequest:
@@ -94,7 +97,7 @@ def turns_of(
             flat = not turn.credit.advantage and turn.credit.advantages is None
             if skip_zero and flat and not valued:
                 continue
-            if turn.logprobs is None:
+            if not turn.has_logprobs:
                 raise LearnerError(
                     f"a reply of role '{turn.role}' in episode '{episode.id}' has no log-probs, "
                     f"which training needs; sample policy '{policy}' with an engine that returns "
@@ -104,8 +107,9 @@ def turns_of(
     return turns
 
 
-def item_of(turn: Turn) -> Item:
-    """A turn that has an advantage and log-probs, as an item to train on."""
+def item_of(turn: Turn, version: int | None = None) -> Item:
+    """A turn that has an advantage and log-probs, as an item to train on. `version` is that of the
+    policy now; None: the version that sampled the turn."""
     assert turn.credit.advantage is not None  # noqa: S101 - `turns_of` excludes others
     assert turn.logprobs is not None  # noqa: S101 - the same
     return Item(
@@ -116,8 +120,14 @@ def item_of(turn: Turn) -> Item:
         turn.credit.advantages,
         turn.credit.values,
         _targets(turn),
-        images=images_of(turn.messages),
+        images=turn.images,
+        num_stale=0 if version is None else _num_stale(turn, version),
     )
+
+
+def _num_stale(turn: Turn, version: int) -> int:
+    """Tokens of a turn that other versions sampled. Versions only rise, so these are the first."""
+    return sum(run.num_tokens for run in turn.version_runs if run.version != version)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,7 +167,7 @@ def _critic_item(turn: Turn, centralized: bool) -> Item:
         0.0,
         values=turn.credit.values,
         targets=_targets(turn),
-        images=turn.centralized_images if centralized else images_of(turn.messages),
+        images=turn.centralized_images if centralized else turn.images,
     )
 
 

@@ -55,7 +55,7 @@ from pettingllms.learners.value_head import (
     num_targets,
     squared_errors,
 )
-from pettingllms.learners.weight_stream import collect, write_tensors
+from pettingllms.learners.weight_stream import collect
 from pettingllms.learners.weights import (
     load_tensors,
     tensors_in,
@@ -190,11 +190,9 @@ class Critic:
         found = {name: collect(tensors) for name, tensors in self._tensors().items()}
         return {} if self._rank else {name: to_bytes(tensors) for name, tensors in found.items()}
 
-    def save(self, folder: Path) -> None:
-        """Write the files of `saved` to a folder that rank 0 can reach, without a copy of the whole
-        model in memory."""
-        for name, tensors in self._tensors().items():
-            write_tensors(folder / name, tensors)
+    def parts(self, _: str) -> tuple[dict[str, dict[str, Tensor]], dict[str, bytes]]:
+        """What a checkpoint has of the critic: sharded tensors by file, and other files."""
+        return self._tensors(), {}
 
     def _tensors(self) -> dict[str, dict[str, Tensor]]:
         """Sharded tensors of the files of `saved`."""

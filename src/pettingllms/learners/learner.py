@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from pettingllms.config import LossConfig
+from pettingllms.config.engines import base_problem
 from pettingllms.config.policies import LoraPolicy
 from pettingllms.errors import LearnerError
 from pettingllms.learners.accumulation import accumulated
@@ -32,7 +33,7 @@ from pettingllms.learners.losses.policy_loss import Scale, policy_loss
 from pettingllms.learners.micro_batches import KeptLogProbs, MicroBatches, rows_of
 from pettingllms.learners.optimizers import NamedOptimizer, embeddings_of
 from pettingllms.learners.policy_model import LogProbModel, decoder_layers
-from pettingllms.learners.policy_store import PolicyStore
+from pettingllms.learners.quantized_linear import quantize_layers
 from pettingllms.learners.reply_batch import ReplyBatch
 from pettingllms.learners.serialization import Rows
 from pettingllms.learners.sharded_load import PendingWeights, open_lm
@@ -50,6 +51,7 @@ from pettingllms.learners.sharding import (
 )
 from pettingllms.learners.tree_check import checked
 from pettingllms.learners.value_head import num_targets, squared_errors, value_metrics
+from pettingllms.learners.weight_sender import WeightSender
 from pettingllms.learners.weights import whole
 from pettingllms.registry import LOSSES
 from pettingllms.seeds import derive_seed
@@ -57,7 +59,7 @@ from pettingllms.types import LogProbs, Values
 from pettingllms.vision.processor import load_image_processor
 
 
-class Learner(PolicyStore):
+class Learner(WeightSender):
     """Trains the policies that share one model."""
 
     def __init__(self, spec: LearnerSpec) -> None:
@@ -66,9 +68,15 @@ class Learner(PolicyStore):
         self._device = torch.device(spec.device)
         self._dtype = DTYPES[spec.dtype]
         lora = {n: p for n, p in spec.policies.items() if isinstance(p, LoraPolicy)}
+        bits = spec.config.base_bits
+        if bits and len(lora) < len(spec.policies):
+            full = next(name for name in spec.policies if name not in lora)
+            raise LearnerError(base_problem(bits, full))
         # A frozen base needs no more precision than it computes with.
-        lm, pending = open_lm(spec.model, self._dtype if lora else torch.float32)
+        lm, pending = open_lm(spec.model, self._dtype if lora else torch.float32, bool(bits))
         attend = compile_layers(lm, spec.config.compile, self._device, self._dtype)
+        if bits:
+            quantize_layers(lm, bits)
         checkpoint_layers(lm, spec.config.activation_checkpointing, self._device)
         self._adapters = Adapters(lm, lora, spec.seed) if lora else None
         heads = spec.policies if spec.critic else ()
@@ -321,6 +329,7 @@ class Learner(PolicyStore):
                 mask_BT=batch.mask_BT,
                 entropy_BT=None if entropy_N is None else batch.spread(entropy_N),
                 ref_logp_BT=self._reference_logprobs(batch, temperature),
+                stale_BT=batch.stale_BT,
             )
             loss, measured = policy_loss(inputs, scale, config)
             if value_M is not None:

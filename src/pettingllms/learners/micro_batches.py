@@ -14,6 +14,7 @@ from pettingllms.learners.packing import pack_rows, pack_trees
 from pettingllms.learners.reply_batch import PADDING, ReplyBatch
 from pettingllms.learners.sequences import PaddedSequences, Sequences, TreeSequences, keys_of
 from pettingllms.learners.sharding import gather_rows, num_ranks, own_rank
+from pettingllms.runtime.progress import tick
 from pettingllms.types import Image, LogProbs, Values
 from pettingllms.vision.processor import ImageProcessor
 
@@ -48,6 +49,7 @@ class MicroBatches:
 
     def batch(self, items: Sequence[Item], as_trees: bool | None = None) -> ReplyBatch:
         """The replies of a pass; `as_trees` overrides how the model reads them."""
+        tick()
         given, use_trees = items or [PADDING], self.use_trees if as_trees is None else as_trees
         sequences: Sequences = (
             TreeSequences(given, self.device, self.image_processor, self.values)

@@ -85,9 +85,10 @@ class NamedOptimizer:
             }
 
     def load_state(self, saved: Mapping[str, Any]) -> None:
-        """Restore the state."""
+        """Restore the state; parameters that have none start anew."""
         names = [name for name in self.parameters if f"step.{name}" in saved]
         with self._on_device():
+            self.optimizer.state.clear()
             _make_states(self.optimizer, [self.parameters[name] for name in names])
             for name in names:
                 for moment, tensor in self.optimizer.state[self.parameters[name]].items():
@@ -99,8 +100,8 @@ class NamedOptimizer:
                     eight_bit.set_state(tensor, saved[f"{moment}.{name}"])
 
     def _kept(self, tensor: Tensor) -> Tensor:
-        """A copy that outlives the state on the device, if that is the CPU of a test."""
-        return tensor.clone() if self._host and self._host.device.type == "cpu" else tensor
+        """A copy that outlives the state on the device, if it is there only now."""
+        return tensor.clone() if self._host else tensor
 
     def _on_device(self) -> AbstractContextManager[None]:
         return self._host.on_device() if self._host else nullcontext()

@@ -1,5 +1,6 @@
 """Weights and optimizer state of policies that share a model, as files of any number of ranks."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -10,9 +11,16 @@ from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.learners.optimizers import NamedOptimizer
 from pettingllms.learners.policy_model import LogProbModel
 from pettingllms.learners.sharding import reshard, trim_heap
-from pettingllms.learners.weight_stream import collect, write_tensors
+from pettingllms.learners.weight_stream import PiecesOf, collect, shards, write_tensors
 from pettingllms.learners.weights import fingerprint, load_tensors, tensors_in, to_bytes
-from pettingllms.policies.files import CRITIC_FILE, MODEL_FILE, OPTIMIZER_FILE, Files
+from pettingllms.policies.files import (
+    ADAPTER_CONFIG,
+    ADAPTER_FILE,
+    CRITIC_FILE,
+    MODEL_FILE,
+    OPTIMIZER_FILE,
+    Files,
+)
 
 
 class PolicyStore:
@@ -20,6 +28,7 @@ class PolicyStore:
 
     _spec: LearnerSpec
     _rank: int
+    _device: torch.device
     _model: LogProbModel
     _adapters: Adapters | None
     _optimizers: dict[str, NamedOptimizer]
@@ -49,16 +58,39 @@ class PolicyStore:
             (folder / name).write_bytes(content)
         return weight_hash
 
+    def write_merged(self, policy: str, folder: Path) -> str:
+        """Write the whole model that engines sample a policy with, as `write` does."""
+        reshard(self._model)
+        return write_tensors(folder / MODEL_FILE, *self.sampled(policy))
+
+    def merged_files(self, policy: str) -> tuple[dict[str, bytes], str]:
+        """The file of `write_merged` in memory, and its hash."""
+        reshard(self._model)
+        tensors, pieces_of = self.sampled(policy)
+        weights = collect(tensors, pieces_of)
+        return ({}, "") if self._rank else ({MODEL_FILE: to_bytes(weights)}, fingerprint(weights))
+
+    def sampled(self, policy: str) -> tuple[Mapping[str, Tensor], PiecesOf]:
+        """The whole model that engines sample a policy with, an adapter merged into its base: its
+        tensors in the base's format, and how to read their values."""
+        if self._adapters:
+            merged = self._adapters.merged(policy)
+            return merged.tensors, merged.pieces
+        return self._parameters(policy), lambda _, tensor: shards(tensor)
+
     def state(self, policy: str) -> dict[str, bytes]:
         """Optimizer state and value head: what training needs besides the weights to resume."""
         found = {name: collect(tensors) for name, tensors in self._state(policy).items()}
         return {} if self._rank else {name: to_bytes(tensors) for name, tensors in found.items()}
 
-    def save(self, policy: str, folder: Path) -> None:
-        """Write the policy's weights and the files of `state` to a folder, as `write` does."""
-        self.write(policy, folder)
-        for name, tensors in self._state(policy).items():
-            write_tensors(folder / name, tensors)
+    def parts(self, policy: str) -> tuple[dict[str, dict[str, Tensor]], dict[str, bytes]]:
+        """What a checkpoint has of the policy: sharded tensors by file, and other files."""
+        state = self._state(policy)  # first: it reshards, and gathered weights lose their memory
+        adapters, weights = self._adapters, self._parameters(policy)
+        if adapters is None:
+            return {MODEL_FILE: weights, **state}, {}
+        settings = {ADAPTER_CONFIG: adapters.settings(policy)}
+        return {ADAPTER_FILE: adapters.plain(policy, weights), **state}, settings
 
     def _state(self, policy: str) -> dict[str, dict[str, Tensor]]:
         """Sharded tensors of the files of `state`."""

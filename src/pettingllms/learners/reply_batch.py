@@ -35,6 +35,8 @@ class ReplyBatch:
         sampler = np.zeros(shape, dtype=np.float32)
         sampler[inside] = np.concatenate([item.logprobs for item in self._items])
         self.mask_BT = self._to_device(inside & bool(items))
+        num_stale_B1 = np.array([[item.num_stale] for item in self._items])
+        self.stale_BT = self._to_device(np.arange(shape[1]) < num_stale_B1)
         self.sampler_logp_BT = self._to_device(sampler)
         self.advantage_BT = self._to_device(_advantages(self._items, shape[1]))
         row_N, at_N = inside.nonzero()

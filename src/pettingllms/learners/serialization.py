@@ -5,13 +5,13 @@ one, they take about as long as a training step of a tiny model.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pettingllms.learners.batches import Item, Pair, Unit, replies_of
+from pettingllms.types.columns import Array, Column, column, cut
 
-Array = np.ndarray[Any, Any]
 ARRAYS = (
     "prompt_ids",
     "response_ids",
@@ -22,23 +22,13 @@ ARRAYS = (
     "reference",
 )
 """The fields of a reply with one number per token."""
-MISSING = -1
-"""Instead of a length, for a missing array."""
-
-
-class Column(NamedTuple):
-    """Concatenated arrays with their lengths."""
-
-    joined: Array | None
-    """None if all arrays are missing."""
-    lengths: Array
 
 
 class Rows(list[Array]):
     """A list of arrays that is pickled as one array."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rows, (_column(self),)
+        return _rows, (column(self),)
 
 
 class Units(list[Unit]):
@@ -46,48 +36,36 @@ class Units(list[Unit]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         items = replies_of(self)
-        columns = [_column([getattr(item, name) for item in items]) for name in ARRAYS]
+        columns = [column([getattr(item, name) for item in items]) for name in ARRAYS]
         advantages = np.array([item.advantage for item in items], dtype=np.float64)
         images = [item.images for item in items] if any(item.images for item in items) else None
-        return _units, (columns, advantages, images, [isinstance(unit, Pair) for unit in self])
+        stale = [item.num_stale for item in items]
+        paired = [isinstance(unit, Pair) for unit in self]
+        return _units, (columns, advantages, images, stale, paired)
 
 
-def _column(arrays: Sequence[Array | None]) -> Column:
-    lengths = [MISSING if array is None else len(array) for array in arrays]
-    there = [array for array in arrays if array is not None]
-    return Column(np.concatenate(there) if there else None, np.array(lengths, dtype=np.int64))
-
-
-def _cut(column: Column) -> list[Any]:
-    """The single arrays, as read-only views of one buffer."""
-    found: list[Any] = []
-    start = 0
-    for length in column.lengths.tolist():
-        if length == MISSING or column.joined is None:
-            found.append(None)
-            continue
-        found.append(column.joined[start : start + length])
-        start += length
-    return found
-
-
-def _rows(column: Column) -> Rows:
-    return Rows(_cut(column))
+def _rows(rows: Column) -> Rows:
+    return Rows(cut(rows))
 
 
 def _units(
-    columns: Sequence[Column], advantages: Array, images: Any, paired: Sequence[bool]
+    columns: Sequence[Column],
+    advantages: Array,
+    images: Any,
+    stale: Sequence[int],
+    paired: Sequence[bool],
 ) -> Units:
-    cut = dict(zip(ARRAYS, map(_cut, columns), strict=True))
+    rows = dict(zip(ARRAYS, map(cut, columns), strict=True))
     items = iter(
         [
             Item(
                 advantage=advantage,
                 images=images[at] if images else (),
-                **dict(zip(cut, row, strict=True)),
+                num_stale=stale[at],
+                **dict(zip(rows, row, strict=True)),
             )
             for at, (advantage, *row) in enumerate(
-                zip(advantages.tolist(), *cut.values(), strict=True)
+                zip(advantages.tolist(), *rows.values(), strict=True)
             )
         ]
     )

@@ -7,14 +7,16 @@ FSDP shards it; then every rank reads its rows from the files of the model. Neve
 import json
 import warnings
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pettingllms.errors import LearnerError
 from pettingllms.learners.policy_model import auto_class, load_lm
+from pettingllms.learners.quantized_linear import QuantizedLinear, Read, copy_elements
 from pettingllms.learners.sharding import num_ranks, own_rank
 from pettingllms.learners.tensor_files import TensorFiles, local_part
 from pettingllms.learners.weight_plan import NoPlan, Step, plan_of
@@ -46,38 +48,42 @@ class PendingWeights:
         used = set(model.modules())
         for step in self._plan:
             if step.converter is None:
-                target = self._target(step.first, used)
-                if target is not None:
-                    self._files.fill(step.keys[0][0], target)
+                self._fill(step.first, used, partial(self._files.read_elements, step.keys[0][0]))
             else:
                 self._convert(step, used)
 
-    def _target(self, name: str, used: set[nn.Module]) -> Tensor | None:
-        """A parameter or buffer; None if no module of the model has it. A critic, for example, has
-        no output layer."""
+    def _fill(self, name: str, used: set[nn.Module], read: Read) -> None:
+        """Fill this rank's part of a parameter or buffer, if a module of the model has it. A
+        critic, for example, has no output layer."""
         owners = ((module, own) for module, own in self._owners[name] if module in used)
-        return next((getattr(module, own) for module, own in owners), None)
+        module, own = next(owners, (None, ""))
+        if isinstance(module, QuantizedLinear) and own == "weight":
+            module.fill(read)
+        elif module is not None:
+            local, start = local_part(getattr(module, own))
+            read(start, local)
 
     @torch.no_grad()
     def _convert(self, step: Step, used: set[nn.Module]) -> None:
         """Read whole tensors, such as the experts of a layer, and keep this rank's rows."""
         tensors = [self._files.read(key).to(self._dtype) for key, _ in step.keys]
         for name, made in step.convert(self._lm, tensors).items():
-            if (target := self._target(name, used)) is not None:
-                local, start = local_part(target)
-                local.view(-1).copy_(made.reshape(-1)[start : start + local.numel()])
+            self._fill(name, used, partial(copy_elements, made))
 
 
-def open_lm(folder: Path, dtype: torch.dtype) -> tuple[Any, PendingWeights | None]:
+def open_lm(
+    folder: Path, dtype: torch.dtype, quantizes: bool = False
+) -> tuple[Any, PendingWeights | None]:
     """A language model; with several ranks on the meta device, with its pending weights.
+    `quantizes`: the same with one rank, so that no weights exist before they are quantized.
 
     A model that cannot be loaded in shards is loaded whole by every rank, with a warning."""
-    if num_ranks() == 1:
+    if num_ranks() == 1 and not quantizes:
         return load_lm(folder, dtype), None
     try:
         return _on_meta(folder, dtype)
     except NoPlan as reason:
-        if own_rank() == 0:
+        if own_rank() == 0 and num_ranks() > 1:
             warnings.warn(
                 f"every rank loads the whole model {folder}, which takes num_ranks times its "
                 f"memory, because it cannot be loaded in shards: {reason}",

@@ -37,6 +37,8 @@ def place_model(
     Value heads always compute in float32, so they are sharded separately.
     """
     if num_ranks() == 1:
+        if pending is not None:
+            pending.read(model, device)
         model.to(device)
         return
     low = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)

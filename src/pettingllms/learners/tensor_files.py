@@ -4,18 +4,18 @@ The library maps a file into memory, and the pages that it touches count as the 
 Here a rank reads only the bytes of its shard, so its memory follows the shard.
 """
 
-import json
 import math
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from pettingllms.policies.sources import Source, read_exactly
+from pettingllms.policies.tensor_shards import Shards, Stored, parts_of, whole_shape
 
 DTYPES = {
     "F64": torch.float64,
@@ -38,13 +38,12 @@ BLOCK = 4 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a tensor is in a file."""
+    """A tensor in one file, or in parts in several."""
 
-    path: Path
     dtype: torch.dtype
     shape: tuple[int, ...]
-    start: int
-    """First byte in the file."""
+    parts: tuple[Stored, ...]
+    """Ranges of its elements, in their order."""
 
     @property
     def num_elements(self) -> int:
@@ -53,12 +52,13 @@ class Entry:
 
 
 class TensorFiles:
-    """The tensors of one or several safetensors files."""
+    """The tensors of one or several safetensors files, each of which may be in parts."""
 
-    def __init__(self, paths: Iterable[Path]) -> None:
+    def __init__(self, files: Iterable[Source | Shards]) -> None:
         self.entries: dict[str, Entry] = {}
-        for path in paths:
-            self.entries |= _entries(path)
+        for file in files:
+            shards = file if isinstance(file, Shards) else Shards((file,))
+            self.entries |= {name: _entry(parts) for name, parts in parts_of(shards).items()}
 
     def keys(self) -> Iterable[str]:
         """Names of the tensors."""
@@ -83,15 +83,11 @@ class TensorFiles:
     def read_elements(self, name: str, start: int, out: Tensor) -> None:
         """Fill a contiguous tensor with the elements from `start` on, cast to its dtype."""
         entry, flat = self.entries[name], out.detach().view(-1)
-        size = entry.dtype.itemsize
-        if flat.dtype == entry.dtype and flat.device.type == "cpu":
-            _read_exactly(entry, entry.start + start * size, flat)
-            return
-        block = torch.empty(min(BLOCK, flat.numel()), dtype=entry.dtype)
-        for at in range(0, flat.numel(), BLOCK):
-            part = block[: flat.numel() - at]
-            _read_exactly(entry, entry.start + (start + at) * size, part)
-            flat[at : at + part.numel()].copy_(part)
+        end = start + flat.numel()
+        for part in entry.parts:
+            low, high = max(start, part.first), min(end, part.first + part.num_elements)
+            if low < high:
+                _read_range(entry.dtype, part, low - part.first, flat[low - start : high - start])
 
     def same_bits(self, one: str, other: str) -> bool:
         """Whether two tensors have the same dtype, shape and bits."""
@@ -139,8 +135,8 @@ class StoredTensor:
 class StoredTensors(Mapping[str, Any]):
     """The tensors of a safetensors file by name: scalars as tensors, others as StoredTensor."""
 
-    def __init__(self, path: Path) -> None:
-        self._files = TensorFiles([path])
+    def __init__(self, file: Source | Shards) -> None:
+        self._files = TensorFiles([file])
 
     def __getitem__(self, name: str) -> Any:
         entry = self._files.entries[name]
@@ -153,37 +149,23 @@ class StoredTensors(Mapping[str, Any]):
         return len(self._files.entries)
 
 
-def _read_exactly(entry: Entry, start: int, out: Tensor) -> None:
-    """Read bytes into the memory of a flat tensor on the CPU."""
-    if not out.numel():
+def _read_range(dtype: torch.dtype, part: Stored, start: int, out: Tensor) -> None:
+    """Fill a flat tensor with elements of a file from `start` on, cast to its dtype."""
+    if out.dtype == dtype and out.device.type == "cpu":
+        _read(part, start, out)
         return
+    block = torch.empty(min(BLOCK, out.numel()), dtype=dtype)
+    for at in range(0, out.numel(), BLOCK):
+        some = block[: out.numel() - at]
+        _read(part, start + at, some)
+        out[at : at + some.numel()].copy_(some)
+
+
+def _read(part: Stored, start: int, out: Tensor) -> None:
+    """Read elements into the memory of a flat tensor on the CPU, without a cast."""
     left = out.view(torch.uint8).numpy().data
-    with entry.path.open("rb", buffering=0) as file:
-        while left:
-            count = os.preadv(file.fileno(), [left], start)
-            if not count:
-                end = start + len(left)
-                raise OSError(f"{entry.path} ends before byte {end}; is it truncated?")
-            start, left = start + count, left[count:]
+    read_exactly(part.source, part.start + start * out.element_size(), left)
 
 
-def _entries(path: Path) -> dict[str, Entry]:
-    """The header of a file."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 0 < length <= size - 8:
-            raise OSError(f"{path} is not a safetensors file: its header has {length} bytes")
-        header: Mapping[str, Any] = json.loads(file.read(length))
-    found = {}
-    for name, given in header.items():
-        if name == "__metadata__":
-            continue
-        if given["dtype"] not in DTYPES:
-            raise OSError(f"{path}: {name} has dtype {given['dtype']}, which is not supported")
-        start, end = (8 + length + at for at in given["data_offsets"])
-        entry = Entry(path, DTYPES[given["dtype"]], tuple(given["shape"]), start)
-        if end - start != entry.num_elements * entry.dtype.itemsize or end > size:
-            raise OSError(f"{path}: {name} has wrong offsets; is the file truncated?")
-        found[name] = entry
-    return found
+def _entry(parts: Sequence[Stored]) -> Entry:
+    return Entry(DTYPES[parts[0].dtype], whole_shape(parts[0]), tuple(parts))

@@ -1,13 +1,13 @@
 """Weights from all ranks to rank 0, tensor by tensor and shard by shard.
 
-No rank ever holds a whole model: rank 0 holds one shard of one tensor of another rank at a time.
+No rank ever holds a whole model: rank 0 holds one piece of a tensor of another rank at a time.
 Never run on a GPU.
 """
 
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -22,40 +22,59 @@ from pettingllms.learners.tensor_files import local_part
 from pettingllms.learners.weights import describe, header_of, widest_first
 
 EMPTY = torch.empty(0)
+PIECE = 2**22
+"""Elements of another rank that rank 0 receives at a time."""
+PiecesOf = Callable[[str, Tensor], Iterator[Tensor]]
+"""Gives the pieces of a named tensor."""
 
 
-def pieces(tensor: Tensor) -> Iterator[Tensor]:
-    """The elements of a tensor in order, as flat pieces on the CPU, which may share memory with it.
+def shards(tensor: Tensor) -> Iterator[Tensor]:
+    """The elements of a tensor in order, as flat pieces on its device, which may share memory with
+    it.
 
     All ranks must iterate in the same order; only rank 0 gets any. A tensor that is not sharded is
     equal on all ranks."""
     local, _ = local_part(tensor)
     if not own_rank():
         if local.numel():
-            yield local.contiguous().view(-1).cpu()
-    elif isinstance(tensor, DTensor) and local.numel():
-        dist.send(local.contiguous(), dst=0)
+            yield local.contiguous().view(-1)
+    elif isinstance(tensor, DTensor):
+        for part in torch.split(local.contiguous().view(-1), PIECE):
+            if part.numel():
+                dist.send(part, dst=0)
     if own_rank() or not isinstance(tensor, DTensor):
         return
     for rank in range(1, num_ranks()):
-        if size := _shard_size(tensor, rank):
-            piece = torch.empty(size, dtype=tensor.dtype, device=local.device)
+        size = _shard_size(tensor, rank)
+        for start in range(0, size, PIECE):
+            piece = torch.empty(min(PIECE, size - start), dtype=tensor.dtype, device=local.device)
             dist.recv(piece, src=rank)
-            yield piece.cpu()
+            yield piece
 
 
-def collect(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def pieces(tensor: Tensor) -> Iterator[Tensor]:
+    """What `shards` gives, on the CPU."""
+    return (piece.cpu() for piece in shards(tensor))
+
+
+def collect(
+    tensors: Mapping[str, Tensor], pieces_of: PiecesOf = lambda _, tensor: pieces(tensor)
+) -> dict[str, Tensor]:
     """Whole tensors on rank 0; nothing on other ranks, which never hold them."""
     found = {}
     for name, tensor in tensors.items():
-        parts = list(pieces(tensor))
+        parts = list(pieces_of(name, tensor))
         if not own_rank():
             flat = parts[0] if len(parts) == 1 else torch.cat([EMPTY.to(tensor.dtype), *parts])
             found[name] = flat.view(tensor.shape)
     return found
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
+def write_tensors(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    pieces_of: PiecesOf = lambda _, tensor: pieces(tensor),
+) -> str:
     """Write a safetensors file on rank 0, with the bytes of `to_bytes`.
 
     All ranks must call this. Returns the `fingerprint` of tensors that have the same dtype."""
@@ -67,7 +86,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
             file.write(header_of(order))
         for name, tensor in order:
             digest.update(describe(name, tensor))
-            for piece in pieces(tensor):
+            for piece in pieces_of(name, tensor):
                 content = piece.view(torch.uint8).numpy().data
                 file.write(content)
                 digest.update(content)

@@ -1,9 +1,7 @@
 """Weights and optimizer state as safetensors files, independent of how they are sharded."""
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +11,8 @@ from torch.distributed.tensor import DTensor
 
 from pettingllms.errors import LearnerError
 from pettingllms.learners.tensor_files import StoredTensor, StoredTensors, local_part
+from pettingllms.policies.sources import Source
+from pettingllms.policies.tensor_shards import Shards, make_header
 
 DTYPE_NAMES = {
     torch.float32: "F32",
@@ -62,19 +62,11 @@ def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     return b"".join([header_of(order), *parts])
 
 
-def header_of(order: Iterable[tuple[str, Tensor]]) -> bytes:
+def header_of(
+    order: Iterable[tuple[str, Tensor]], metadata: Mapping[str, str] | None = None
+) -> bytes:
     """The start of a safetensors file with these tensors, in this order."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, tensor in order:
-        header[name] = {
-            "dtype": DTYPE_NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [end, end := end + tensor.numel() * tensor.element_size()],
-        }
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
+    return make_header(((n, DTYPE_NAMES[t.dtype], t.shape) for n, t in order), metadata)
 
 
 def widest_first(named: tuple[str, Tensor]) -> tuple[int, str]:
@@ -88,10 +80,10 @@ def from_bytes(content: bytes) -> dict[str, Tensor]:
     return load(content)
 
 
-def tensors_in(content: bytes | Path) -> Mapping[str, Any]:
-    """The tensors of a safetensors file; if a path is given, as StoredTensor where they are not
+def tensors_in(content: bytes | Source | Shards) -> Mapping[str, Any]:
+    """The tensors of a safetensors file; if it is not in memory, as StoredTensor where they are not
     scalars."""
-    return StoredTensors(content) if isinstance(content, Path) else from_bytes(content)
+    return from_bytes(content) if isinstance(content, bytes) else StoredTensors(content)
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:

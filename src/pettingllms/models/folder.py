@@ -14,6 +14,8 @@ from uuid import uuid4
 
 from pettingllms.errors import ModelError
 from pettingllms.models.revision import check_revision, split_revision
+from pettingllms.policies.files import Content
+from pettingllms.policies.tensor_shards import Shards, parts_of, whole_shape
 from pettingllms.vision.families import object_in
 
 ACCEPTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
@@ -121,8 +123,10 @@ def tensor_shapes(folder: Path) -> dict[str, list[int]]:
     return {name: shape for file in files for name, shape in _shapes(file).items()}
 
 
-def shapes_in(content: bytes | Path, file: str) -> dict[str, list[int]]:
+def shapes_in(content: Content, file: str) -> dict[str, list[int]]:
     """The tensor shapes in the content of a safetensors file; its header is enough."""
+    if isinstance(content, Shards):
+        return {name: list(whole_shape(parts[0])) for name, parts in parts_of(content).items()}
     if isinstance(content, Path):
         return _shapes(content)
     end = 8 + int.from_bytes(content[:8], "little")

@@ -208,7 +208,7 @@ def texts_of(envs: Iterable[Environment[Any, Any]], num_tasks: int) -> list[str]
 def _texts(env: Environment[Any, Any], num_tasks: int) -> Iterator[str]:
     for player in env.players:
         rng = random.Random(derive_seed("texts", env.id, player))
-        for task in islice(env.tasks("train"), num_tasks):
+        for task in islice(env.tasks("train") or env.tasks("test"), num_tasks):
             state = env.reset(task, 0)
             while roles := env.acting(state):
                 for role in roles:

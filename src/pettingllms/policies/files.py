@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-Content = bytes | Path
-"""The content of a file, or where it is. Files of full models are given by path, because no process
-should hold a whole model."""
+from pettingllms.policies.tensor_shards import Shards, merged
+
+Content = bytes | Path | Shards
+"""The content of a file, or where it or its parts are. Files of full models are given by path,
+because no process should hold a whole model."""
 Files = Mapping[str, Content]
 """The files of one policy, by file name."""
 Saved = Mapping[str, Files]
@@ -43,16 +45,28 @@ def files_in(folder: Path) -> dict[str, Path]:
 
 
 def read_content(content: Content) -> bytes:
-    """The content of a file that may be given by its path."""
+    """The content of a file that may be given by its path or in parts."""
+    if isinstance(content, Shards):
+        return b"".join(merged(content))
     return content.read_bytes() if isinstance(content, Path) else content
 
 
 def write_content(content: Content, path: Path) -> None:
     """Write a new file. One that is given by its path is linked, or else copied."""
     if not isinstance(content, Path):
-        path.write_bytes(content)
+        copy_content(content, path)
         return
     try:
         path.hardlink_to(content)
     except OSError:  # on another file system, or on one without links
         shutil.copyfile(content, path)
+
+
+def copy_content(content: Content, path: Path) -> None:
+    """Write a new file with blocks of a few megabytes; parts are merged."""
+    if isinstance(content, Path):
+        shutil.copyfile(content, path)
+        return
+    with path.open("wb") as file:
+        for block in merged(content) if isinstance(content, Shards) else (content,):
+            file.write(block)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pettingllms.config import RunConfig
+from pettingllms.config.merge_checks import dtype_problem
 from pettingllms.config.policies import FrozenPolicy, FullPolicy, LoraPolicy
 from pettingllms.errors import ClusterError
 from pettingllms.registry import ALGORITHMS
@@ -24,6 +25,8 @@ class ModelGroup:
     adapters: Mapping[str, LoraPolicy] = field(default_factory=dict)
     frozen: Mapping[str, FrozenPolicy] = field(default_factory=dict)
     full: tuple[str, FullPolicy] | None = None
+    merged: bool = False
+    """Whether engines sample with its adapter merged into the base."""
 
     @property
     def trained(self) -> dict[str, LoraPolicy | FullPolicy]:
@@ -33,7 +36,7 @@ class ModelGroup:
     @property
     def publish_method(self) -> str:
         """The engine method that receives new weights of its policies."""
-        return "publish_weights" if self.full else "publish_adapter"
+        return "publish_weights" if self.full or self.merged else "publish_adapter"
 
     @property
     def snapshot_method(self) -> str:
@@ -65,7 +68,13 @@ def plan_models(config: RunConfig) -> list[ModelGroup]:
             case _:
                 continue  # served elsewhere, or scripted
     shared = [
-        ModelGroup(f"base:{at}", model, adapters.get(model, {}), frozen.get(model, {}))
+        ModelGroup(
+            f"base:{at}",
+            model,
+            adapters.get(model, {}),
+            frozen.get(model, {}),
+            merged=config.inference.merge_single_adapter and model in adapters,
+        )
         for at, model in enumerate(dict.fromkeys([*adapters, *frozen]))
     ]
     return [*shared, *groups.values()]
@@ -100,64 +109,17 @@ def plan_critics(config: RunConfig) -> list[CriticPlan]:
     ]
 
 
-def num_engines(config: RunConfig, groups: Sequence[ModelGroup]) -> int:
-    """Inference engines of a run."""
-    return len(groups) * config.inference.num_replicas
-
-
-def num_learner_ranks(config: RunConfig, groups: Sequence[ModelGroup]) -> int:
-    """Learner processes of a run, over all trained models and critics."""
-    models = sum(bool(group.trained) for group in groups) + len(plan_critics(config))
-    return models * config.learner.num_ranks
-
-
-def num_gpus_needed(config: RunConfig, groups: Sequence[ModelGroup]) -> int:
-    """GPUs that a run needs: one per learner rank and `tensor_parallel` per engine."""
-    if config.cluster.placement == "colocated":
-        return 1
-    engines = num_engines(config, groups) * config.inference.tensor_parallel
-    return engines + num_learner_ranks(config, groups)
-
-
 def check_lora_dtype(config: RunConfig, groups: Sequence[ModelGroup]) -> None:
     """Raise ClusterError if vLLM on GPUs cannot serve adapters in the dtype of a run: its kernels
     would fail an assertion at the first request."""
-    adapters = [name for group in groups for name in group.adapters]
+    if config.inference.merge_single_adapter:
+        dtypes = {"inference": config.inference.dtype, "learner": config.learner.dtype}
+        for problem in filter(None, map(dtype_problem, dtypes, dtypes.values())):
+            raise ClusterError(problem)
+    adapters = [name for group in groups if not group.merged for name in group.adapters]
     if adapters and config.inference.engine == "vllm" and config.inference.dtype == "float32":
         raise ClusterError(
             'inference.dtype = "float32" cannot serve LoRA adapters on GPUs '
             f'(policies.{adapters[0]} has kind = "lora"): vLLM\'s LoRA kernels need 16-bit '
             'weights there; set inference.dtype = "bfloat16", or leave it out'
-        )
-
-
-def check_resources(config: RunConfig, groups: Sequence[ModelGroup], num_gpus: float) -> None:
-    """Raise ClusterError if there are too few GPUs: Ray would wait for more without a message."""
-    can = config.inference.capabilities
-    if not can.gpu:
-        raise ClusterError(
-            f'inference.engine = "{config.inference.engine}" runs only on CPU; set cluster.device '
-            '= "cpu", or leave inference.engine out'
-        )
-    engines, ranks = num_engines(config, groups), num_learner_ranks(config, groups)
-    if config.cluster.placement == "colocated":
-        if not can.pause:
-            raise ClusterError(
-                f'inference.engine = "{config.inference.engine}" cannot free its memory while '
-                'learners work; set cluster.placement = "separate"'
-            )
-        if engines > 1 or ranks > 1 or config.inference.tensor_parallel > 1:
-            raise ClusterError(
-                'cluster.placement = "colocated" is for one model with one engine on one GPU; this '
-                f"run has {engines} engines of {config.inference.tensor_parallel} GPUs and {ranks} "
-                'ranks. Set cluster.placement = "separate"'
-            )
-        return
-    needed = num_gpus_needed(config, groups)
-    if needed > num_gpus:
-        raise ClusterError(
-            f"the run needs {needed} GPUs ({engines} engines of {config.inference.tensor_parallel} "
-            f"and {ranks} learner ranks), but only {num_gpus:g} were found; lower "
-            "inference.num_replicas or learner.num_ranks, or with one of each set "
-            'cluster.placement = "colocated"'
         )

@@ -18,6 +18,8 @@ NUM_ADAPTED = 7
 """Matrices of a layer that LoRA adapts."""
 CHUNK_BYTES = 2**28
 """Float32 logits of one chunk of tokens, as in `learners.output_head`."""
+FROZEN_CPU_BYTES = 2**26
+"""The same on CPU if the output layer is frozen."""
 MAX_MASK_BYTES = 2**26
 """Masks of token trees on a CPU, as in `learners.tree_attention`."""
 CHUNK_BUFFERS = 4
@@ -81,7 +83,9 @@ class Activations:
 
     def head(self, num_tokens: int) -> float:
         """Temporary bytes of the output layer: a chunk of logits, and gradients of its inputs."""
-        chunk = min(CHUNK_BYTES, num_tokens * self.size.vocab_size * FLOAT)
+        is_small = bool(self.rank and self.num_keys)  # frozen, and on a CPU
+        most = FROZEN_CPU_BYTES if is_small else CHUNK_BYTES
+        chunk = min(most, num_tokens * self.size.vocab_size * FLOAT)
         return CHUNK_BUFFERS * chunk + 2 * num_tokens * self.size.hidden_size * self.width
 
     @property

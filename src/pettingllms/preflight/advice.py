@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pettingllms.config import RunConfig
-from pettingllms.config.policies import FullPolicy, LoraPolicy
+from pettingllms.config.policies import FullPolicy, LoraPolicy, resource_problems
 from pettingllms.policies import plan_models
 from pettingllms.preflight.estimates import ProcessEstimate
 from pettingllms.preflight.learner_memory import uses_checkpointing
@@ -121,29 +121,63 @@ def _options(plan: MemoryPlan) -> list[Option]:
     checkpointing = uses_checkpointing(plan.config, "gpu")
     is_short = plan.num_gpus > plan.hardware.num_gpus
     colocated = plan.config.cluster.placement == "colocated"
+    numbers = _numbers(plan, ranks, is_short)
     lower = [share for share in (0.6, 0.5, 0.4) if share < inference.gpu_memory_utilization]
     higher = [share for share in (0.9,) if share > inference.gpu_memory_utilization]
     found = [
         _values("learner", "activation_checkpointing", [] if checkpointing else [True]),
-        _values("learner", "num_ranks", _numbers(plan, ranks, is_short, colocated)),
+        _shared(plan, numbers) if colocated else _values("learner", "num_ranks", numbers),
         _values("learner", "max_batch_tokens", _fewer_tokens(plan.config)),
         list(_adapters(plan.config)),
+        _values("learner", "base_bits", _fewer_bits(plan.config), is_exact=False),
         _values("learner", "optimizer", EIGHT_BIT[learner.optimizer], is_exact=False),
         _values("learner", "offload_optimizer", [] if learner.offload_optimizer else [True]),
         _values("learner", "dtype", NARROW[learner.dtype], is_exact=False),
         _values("inference", "dtype", NARROW[inference.dtype], is_exact=False),
         _values("inference", "tensor_parallel", [] if colocated else _wider(plan)),
-        _values("inference", "num_replicas", range(replicas - 1, 0, -1) if is_short else ()),
+        _values(
+            "inference", "num_replicas", _fewer(replicas) if is_short and not colocated else ()
+        ),
         _values("inference", "gpu_memory_utilization", lower if colocated else higher),
     ]
     return [option for option in found if option]
 
 
-def _numbers(plan: MemoryPlan, ranks: int, is_short: bool, colocated: bool) -> range:
+def _numbers(plan: MemoryPlan, ranks: int, is_short: bool) -> range:
     """Fewer ranks if there are too few GPUs, else more."""
-    if colocated or not plan.config.trained_policies():
+    if not plan.config.trained_policies():
         return range(0)
-    return range(ranks - 1, 0, -1) if is_short else range(ranks + 1, plan.hardware.num_gpus + 1)
+    return _fewer(ranks) if is_short else range(ranks + 1, plan.hardware.num_gpus + 1)
+
+
+def _fewer(count: int) -> range:
+    return range(count - 1, 0, -1)
+
+
+def _shared(plan: MemoryPlan, numbers: Iterable[int]) -> Option:
+    """Ranks and as many GPUs of engines, which colocated models share."""
+    width = plan.config.inference.tensor_parallel
+    found = []
+    for ranks in (number for number in numbers if number % width == 0):
+        first = _set("learner", "num_ranks", ranks, is_exact=True)
+        second = _set("inference", "num_replicas", ranks // width, is_exact=True)
+        overrides = (*first.overrides, *second.overrides)
+        found.append(Change(overrides, _in_turn(first.edit, second.edit)))
+    return found
+
+
+def _in_turn(
+    first: Callable[[RunConfig], RunConfig], second: Callable[[RunConfig], RunConfig]
+) -> Callable[[RunConfig], RunConfig]:
+    return lambda config: second(first(config))
+
+
+def _fewer_bits(config: RunConfig) -> list[int]:
+    """Bits per weight of frozen bases, if all policies that learn are adapters."""
+    groups = [group for group in plan_models(config) if group.trained]
+    if not groups or any(group.full for group in groups):
+        return []
+    return [bits for bits in (8, 4) if bits < (config.learner.base_bits or 16)]
 
 
 def _fewer_tokens(config: RunConfig) -> list[int]:
@@ -183,7 +217,7 @@ def _adapters(config: RunConfig) -> Iterator[Change]:
 
     def edit(config: RunConfig) -> RunConfig:
         policies = {
-            name: LoraPolicy(model=policy.model)
+            name: LoraPolicy(model=policy.model, resources=policy.resources)
             if name in full and isinstance(policy, FullPolicy)
             else policy
             for name, policy in config.policies.items()
@@ -191,7 +225,8 @@ def _adapters(config: RunConfig) -> Iterator[Change]:
         config = config.model_copy(update={"policies": policies})
         return served[0].edit(config) if served else config
 
-    if full:
+    # Adapters share their base, so resources that differ between them would be an error.
+    if full and not any(resource_problems(edit(config).policies)):
         names = tuple(f"policies.{name}.kind=lora" for name in sorted(full))
         more = served[0].overrides if served else ()
         yield Change((*names, *more), edit, is_exact=False)

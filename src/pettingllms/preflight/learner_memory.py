@@ -12,7 +12,7 @@ from typing import Any
 
 from pettingllms.config import RunConfig
 from pettingllms.config.policies import LoraPolicy
-from pettingllms.policies import ModelGroup
+from pettingllms.policies import ModelGroup, critic_resources, group_resources
 from pettingllms.preflight.activations import FLOAT, Activations
 from pettingllms.preflight.estimates import (
     Device,
@@ -28,6 +28,8 @@ from pettingllms.runtime.resources import GIB
 MOMENTS: Mapping[str, float] = {"adamw": 8, "adamw_8bit": 2.03, "adafactor": 0.01}
 """Bytes of optimizer state per trained parameter. 8-bit moments have a scale per block; Adafactor
 keeps row and column sums."""
+BASE_BYTES: Mapping[int, float] = {8: 1 + 1 / 32, 4: 1 / 2 + 1 / 32}
+"""Bytes per weight of quantized linear layers: a code, and a scale in bfloat16 for 64 of them."""
 GATHERED_LAYERS = 2
 """Layers that FSDP has gathered at once: the current and the prefetched one."""
 CUDA_CONTEXT = 1.5 * GIB
@@ -54,11 +56,15 @@ class Trained:
     checkpointing: bool
     adapters: tuple[LoraPolicy, ...] = ()
     """Empty if all weights are trained."""
+    base_bits: int | None = None
+    """Bits per weight of the base's linear layers; None if they are not quantized."""
     has_reference: bool = False
     has_value_head: bool = False
     has_output_layer: bool = True
     optimizer: str = "adamw"
     offloads_optimizer: bool = False
+    copies_saves: bool = False
+    """Whether checkpoints are written from a copy in host memory."""
     device: Device = "gpu"
 
     @property
@@ -96,10 +102,10 @@ class Trained:
 
     def state_parts(self) -> list[Part]:
         """Weights, gradients and optimizer state of a rank."""
-        ranks, prefix, parts = self.num_ranks, self._prefix, []
+        ranks, prefix = self.num_ranks, self._prefix
+        parts: list[Part] = []
         if self.adapters:
-            frozen = self.num_parameters, self.width
-            parts.append(parameters_part("frozen base", *frozen, ranks, "ranks"))
+            parts += self._base()
         for name, width in (("weights", FLOAT), ("gradients", FLOAT)):
             parts.append(parameters_part(prefix + name, self.num_trained, width, ranks, "ranks"))
         if not self.offloads_optimizer:
@@ -114,6 +120,10 @@ class Trained:
         parts = [Part("process", "Python and CUDA libraries", HOST_PROCESS)]
         if self.offloads_optimizer:
             parts.append(self._moments())
+        if self.copies_saves:
+            width = FLOAT + MOMENTS[self.optimizer]
+            name = "copy of what a checkpoint saves"
+            parts.append(parameters_part(name, self.num_trained, width, self.num_ranks, "ranks"))
         return [*parts, max(self._file_parts(), key=lambda part: part.num_bytes)]
 
     def _file_parts(self) -> Iterator[Part]:
@@ -124,6 +134,30 @@ class Trained:
         yield parameters_part("load", self.num_parameters, FLOAT)
         for name, width in (("publish", FLOAT), ("save", FLOAT + MOMENTS[self.optimizer])):
             yield parameters_part(f"{name} on rank 0", self.num_trained, 2 * width)
+
+    def _base(self) -> Iterator[Part]:
+        """The frozen base of a rank."""
+        ranks, plain = self.num_ranks, self.num_parameters
+        if self.base_bits:
+            plain -= self.size.linear_parameters
+            given = self.size.linear_parameters, BASE_BYTES[self.base_bits], ranks, "ranks"
+            yield parameters_part(f"frozen base in {self.base_bits} bits", *given)
+        yield parameters_part("frozen base", plain, self.width, ranks, "ranks")
+
+    @property
+    def _layer_width(self) -> float:
+        """Bytes per parameter of a gathered layer."""
+        if not self.base_bits:
+            return self.width
+        size = self.size
+        share = size.linear_parameters / (size.num_layers * size.layer_parameters)
+        return share * BASE_BYTES[self.base_bits] + (1 - share) * self.width
+
+    def _matrix(self) -> Iterator[Part]:
+        """The largest matrix of a layer as a product reads it, and without its scales."""
+        if self.base_bits:
+            count = self.size.hidden_size * self.size.mlp_size
+            yield parameters_part("dequantized matrix", count, 2 * self.width)
 
     @property
     def _prefix(self) -> str:
@@ -150,6 +184,7 @@ class Trained:
         backward = self.activations.backward(self.num_tokens, self.checkpointing)
         parts = [self._kept(), *self._value_head(), *self._copies(GATHERED_LAYERS)]
         parts.append(Part("backward pass of a layer", what, backward))
+        parts += self._matrix()
         return [*parts, *self._unreduced(self.size.layer_parameters, "of a layer")]
 
     def _at_reduction(self) -> list[Part]:
@@ -178,9 +213,9 @@ class Trained:
     def _copies(self, num_layers: int) -> Iterator[Part]:
         """Weights in the compute dtype: gathered by FSDP, or cast by autocast."""
         if self.num_ranks > 1:
-            count = self._root + num_layers * self.size.layer_parameters
+            layers = num_layers * self.size.layer_parameters * self._layer_width / self.width
             both = 2 if self.has_reference and not self.adapters else 1
-            yield parameters_part("gathered weights", both * count, self.width)
+            yield parameters_part("gathered weights", both * (self._root + layers), self.width)
         elif not self.adapters and self.width < FLOAT:
             yield parameters_part("weights cast to bfloat16", self.num_parameters, self.width)
 
@@ -193,18 +228,21 @@ class Trained:
 
 def trained_group(config: RunConfig, group: ModelGroup, size: ModelSize, device: Device) -> Trained:
     """The learner of the policies that share a model."""
+    num_ranks = group_resources(config, group).num_ranks
     return Trained(
         size,
         adapters=tuple(group.adapters.values()),
+        base_bits=config.learner.base_bits if group.adapters else None,
         has_reference=bool(config.loss.kl_coef),
         has_value_head=config.critic is not None and config.critic.kind == "head",
-        **_options(config, device),
+        **_options(config, num_ranks, device),
     )
 
 
 def trained_critic(config: RunConfig, size: ModelSize, device: Device) -> Trained:
     """A critic that is a separate model."""
-    return Trained(size, has_value_head=True, has_output_layer=False, **_options(config, device))
+    options = _options(config, critic_resources(config).num_ranks, device)
+    return Trained(size, has_value_head=True, has_output_layer=False, **options)
 
 
 def uses_checkpointing(config: RunConfig, device: Device) -> bool:
@@ -213,15 +251,16 @@ def uses_checkpointing(config: RunConfig, device: Device) -> bool:
     return device == "gpu" if asked is None else asked
 
 
-def _options(config: RunConfig, device: Device) -> dict[str, Any]:
+def _options(config: RunConfig, num_ranks: int, device: Device) -> dict[str, Any]:
     learner = config.learner
     return {
-        "num_ranks": learner.num_ranks,
+        "num_ranks": num_ranks,
         "width": compute_width(learner.dtype, device),
         "num_tokens": pass_tokens(config),
         "max_length": config.inference.max_model_len,
         "checkpointing": uses_checkpointing(config, device),
         "optimizer": learner.optimizer,
         "offloads_optimizer": learner.offload_optimizer,
+        "copies_saves": config.train.background_saves,
         "device": device,
     }

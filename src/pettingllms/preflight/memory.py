@@ -7,7 +7,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from pettingllms.config import RunConfig
-from pettingllms.policies import ModelGroup, num_gpus_needed, plan_critics
+from pettingllms.policies import (
+    ModelGroup,
+    critic_resources,
+    group_resources,
+    num_gpus_needed,
+    plan_critics,
+)
 from pettingllms.preflight.estimates import (
     Device,
     Part,
@@ -37,18 +43,12 @@ def estimate_memory(
     device: Device = "gpu",
 ) -> list[ProcessEstimate]:
     """The processes of a run: engines, learners and critics."""
-    ranks = config.learner.num_ranks
     found = [_engine(config, group, sizes[group.model]) for group in groups]
-    for group in groups:
-        if group.trained:
-            trained = trained_group(config, group, sizes[group.model], device)
-            parts = tuple(trained.device_parts()), tuple(trained.host_parts())
-            found.append(
-                ProcessEstimate(f"learner of {_names(group.trained)}", ranks, 1, *parts, USABLE)
-            )
+    found += [_learner(config, g, sizes[g.model], device) for g in groups if g.trained]
     for plan in plan_critics(config):
         trained = trained_critic(config, sizes[plan.model], device)
         parts = tuple(trained.device_parts()), tuple(trained.host_parts())
+        ranks = critic_resources(config).num_ranks
         found.append(ProcessEstimate(f"'{plan.name}'", ranks, 1, *parts, USABLE))
     return found
 
@@ -59,35 +59,52 @@ def estimate_gpus(
     sizes: Mapping[str, ModelSize],
     device_bytes: float,
 ) -> list[ProcessEstimate]:
-    """The same on GPUs of a given size. A colocated engine and learner share one."""
+    """The same on GPUs of a given size. Colocated engines and learners share theirs."""
     found = estimate_memory(config, groups, sizes)
     if config.cluster.placement != "colocated":
         return found
-    trained = [trained_group(config, g, sizes[g.model], "gpu") for g in groups if g.trained]
-    return [_colocated(config, found, [p for t in trained for p in t.state_parts()], device_bytes)]
+    alone = [_engine(config, g, sizes[g.model]) for g in groups if not g.trained]
+    shared = [_colocated(config, g, sizes[g.model], device_bytes) for g in groups if g.trained]
+    return [*shared, *alone, *found[len(groups) + len(shared) :]]
+
+
+def _learner(
+    config: RunConfig, group: ModelGroup, size: ModelSize, device: Device
+) -> ProcessEstimate:
+    trained = trained_group(config, group, size, device)
+    parts = tuple(trained.device_parts()), tuple(trained.host_parts())
+    ranks = group_resources(config, group).num_ranks
+    return ProcessEstimate(f"learner of {_names(group.trained)}", ranks, 1, *parts, USABLE)
 
 
 def _colocated(
-    config: RunConfig,
-    found: Sequence[ProcessEstimate],
-    state: Sequence[Part],
-    device_bytes: float,
+    config: RunConfig, group: ModelGroup, size: ModelSize, device_bytes: float
 ) -> ProcessEstimate:
-    """An engine that sleeps while the learner works, and a learner that keeps its state."""
-    share = config.inference.gpu_memory_utilization
+    """Engines that sleep while the learner works, and a learner that keeps its state. Each engine
+    shares its GPUs with as many ranks."""
+    engine, learner = _engine(config, group, size), _learner(config, group, size, "gpu")
+    state = trained_group(config, group, size, "gpu").state_parts()
+    share, ranks = config.inference.gpu_memory_utilization, engine.gpus_per_process
     reserved = Part("engine", f"{share:g} of the device", share * device_bytes)
     sampling = [reserved, *(part for part in state if not part.name.endswith("gradients"))]
-    learning = [part for one in found[1:] for part in one.device]
-    learning.append(Part("sleeping engine", "its CUDA context", CUDA_CONTEXT))
-    host = [part for one in found for part in one.host]
-    host += [part for part in found[0].device if part.name == "weights"]  # copied while it sleeps
-    device = max(sampling, learning, key=total)
-    return ProcessEstimate("engine and learner", 1, 1, tuple(device), tuple(host), USABLE)
+    sleeping = Part("sleeping engine", "its CUDA context", CUDA_CONTEXT)
+    device = max(sampling, [*learner.device, sleeping], key=total)
+    host = [*engine.host, *(part for part in learner.host for _ in range(ranks))]
+    copied = (part for part in engine.device if part.name == "weights")  # while it sleeps
+    host += [part for part in copied for _ in range(ranks)]
+    return ProcessEstimate(
+        f"engine and learner of {_names(group.policies)}",
+        engine.num_processes,
+        ranks,
+        tuple(device),
+        tuple(host),
+        USABLE,
+    )
 
 
 def _engine(config: RunConfig, group: ModelGroup, size: ModelSize) -> ProcessEstimate:
     """An engine with room for one sequence; it uses the rest of its share as KV cache."""
-    inference = config.inference
+    inference = group_resources(config, group).inference(config.inference)
     width, gpus = compute_width(inference.dtype, "gpu"), inference.tensor_parallel
     parts = [parameters_part("weights", size.num_parameters, width, gpus, "GPUs")]
     adapters = len(group.adapters) * max(
@@ -149,7 +166,7 @@ def check_gpu_memory(
     needed = num_gpus_needed(config, groups)
     shared = config.cluster.placement == "colocated"
     what = f"GPUs (estimate): {needed} needed on a machine with GPUs"
-    yield Finding("ok", f"{what}; engine and learner share one" if shared else what)
+    yield Finding("ok", f"{what}; engines and learners share them" if shared else what)
     for model, size in sizes.items():
         if gpus and size.missing:
             what = f"GPU memory: config.json of '{model}' lacks {', '.join(size.missing)}"

@@ -18,6 +18,8 @@ from pettingllms.vision.families import object_in
 
 NOT_ADAPTED = re.compile(r"embed|lm_head|norm")
 """Tensors that LoRA leaves alone."""
+VISION = re.compile(r"visual|vision")
+"""Tensors of a vision encoder."""
 QK_NORM = re.compile(r"qwen3|gemma3|olmo2|olmo3")
 """Model types whose attention normalizes queries and keys."""
 NEEDED = {
@@ -54,6 +56,11 @@ class ModelSize:
     def root_parameters(self) -> int:
         """Parameters outside of the layers: embeddings, the output layer, a vision encoder."""
         return self.num_parameters - self.num_layers * self.layer_parameters
+
+    @property
+    def linear_parameters(self) -> int:
+        """Parameters of the decoder's linear layers, which learner.base_bits quantizes."""
+        return sum(rows * cols for name, rows, cols in self.adapted if not VISION.search(name))
 
     @property
     def largest_tensor(self) -> int:

@@ -21,8 +21,10 @@ from pettingllms.errors import ClusterError, EnvContractError, ModelError, Petti
 from pettingllms.models.folder import find_model, has_template, missing_in, tensor_shapes
 from pettingllms.policies import (
     ModelGroup,
+    Node,
     check_lora_dtype,
     check_resources,
+    group_resources,
     plan_critics,
     plan_models,
 )
@@ -42,6 +44,8 @@ LEARNING = 4 * FLOAT
 """Bytes per trained parameter: weight, gradient and the two moments of AdamW."""
 SAVED = 3 * FLOAT
 """Bytes of a parameter that learns in a checkpoint."""
+COPIED = 3 * FLOAT
+"""Bytes of such a parameter in the copy that a checkpoint is written from."""
 LEARNER = 0.5 * GIB
 """Memory of a learner without its model."""
 NOT_ADAPTED = ("embed_tokens", "lm_head")
@@ -169,7 +173,7 @@ def _check_engine(config: RunConfig) -> Iterator[Finding]:
         yield Finding("problem", what, 'set cluster.device = "cpu", or leave inference.engine out')
     elif gpus and device != "cpu":
         try:
-            check_resources(config, plan_models(config), len(gpus))
+            check_resources(config, plan_models(config), [Node("this machine", len(gpus))])
         except ClusterError as error:
             what, _, advice = str(error).partition("; ")
             yield Finding("problem", f"cluster: {what}", advice)
@@ -209,7 +213,7 @@ def _check_room(
         return
     sizes = {model: size.num_parameters for model, size in dimensions.items()}
     learning = [sizes[g.model] for g in groups if g.full] + [sizes[m] for m in _critics(config)]
-    disk = SAVED * sum(learning) * (config.train.keep_checkpoints + 1)
+    disk = SAVED * sum(learning) * (config.train.num_checkpoints + 1)
     place = next(path for path in [out.absolute(), *out.absolute().parents] if path.exists())
     free = shutil.disk_usage(place).free
     what = f"disk: checkpoints need about {in_gib(disk)}, {in_gib(free)} are free in {place}"
@@ -239,12 +243,13 @@ def memory_needed(config: RunConfig, groups: list[ModelGroup], sizes: dict[str, 
     width = FLOAT if resolve_dtype(inference.dtype, "cpu") == "float32" else FLOAT / 2
     cache = inference.cache_gib if inference.capabilities.kv_cache else 0
     engine = (ENGINES.load(inference.engine).process_gib + cache) * GIB
+    learning = LEARNING + COPIED * config.train.background_saves
     total = 0.0
     for group in groups:
-        total += inference.num_replicas * (engine + width * sizes[group.model])
+        total += group_resources(config, group).num_replicas * (engine + width * sizes[group.model])
         if group.trained:
-            total += LEARNER + sizes[group.model] * (LEARNING if group.full else FLOAT)
-    return total + sum(LEARNER + LEARNING * sizes[model] for model in _critics(config))
+            total += LEARNER + sizes[group.model] * (learning if group.full else FLOAT)
+    return total + sum(LEARNER + learning * sizes[model] for model in _critics(config))
 
 
 def _check_tasks(config: RunConfig) -> Iterator[Finding]:
@@ -302,6 +307,11 @@ def _check_servers(config: RunConfig) -> Iterator[Finding]:
             what = f"policies.{name}.key: the environment variable {policy.key} is not set"
             yield Finding("problem", what, f"export {policy.key}=..., or leave the key out")
         yield _reached(f"policies.{name}.url", policy.url)
+    judges = config.judge.judges if config.judge else {}
+    for name in config.judge.named() if config.judge else ():
+        if name in judges and (problem := judges[name].start_problem()):
+            what, _, advice = problem.partition("; ")
+            yield Finding("problem", f"judge.judges.{name}.{what}", advice)
     if config.cluster.address and config.cluster.address != "auto":
         yield _reached("cluster.address", config.cluster.address)
 

@@ -4,18 +4,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pettingllms.config import RunConfig
-from pettingllms.errors import ModelError
-from pettingllms.models.folder import find_model
-from pettingllms.policies import num_gpus_needed, plan_critics, plan_models
+from pettingllms.errors import ClusterError, ModelError
+from pettingllms.policies import Node, num_gpus_needed, plan_critics, plan_models
+from pettingllms.policies.layout import Layout, plan_layout
+from pettingllms.policies.resources import process_groups
+from pettingllms.preflight.absent import size_here_or_published
 from pettingllms.preflight.estimates import Part, ProcessEstimate, amount, largest
 from pettingllms.preflight.hardware import Hardware
 from pettingllms.preflight.machine import Finding
 from pettingllms.preflight.memory import estimate_gpus, num_cached_sequences
-from pettingllms.preflight.model_size import ModelSize, read_size
+from pettingllms.preflight.model_size import ModelSize
 from pettingllms.runtime.resources import GIB
 
 DRIVER = 4 * GIB
 """Host memory of the driver process with environments, and of Ray with its object store."""
+SLOWER = "gradients cross the network between nodes, which is slower"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,9 @@ class MemoryPlan:
     sizes: Mapping[str, ModelSize]
     processes: tuple[ProcessEstimate, ...]
     num_gpus: int
+    layout: Layout | None
+    """None if there is none, for the reason `missing`."""
+    missing: str = ""
 
     @property
     def fits(self) -> bool:
@@ -46,7 +52,12 @@ class MemoryPlan:
         """Bytes that are missing, over all GPUs and hosts; 0 if and only if the plan fits."""
         hardware = self.hardware
         missing = max(0, self.num_gpus - hardware.num_gpus)
-        missing += max(0, self.config.inference.tensor_parallel - hardware.gpus_per_node)
+        missing += max(
+            (max(0, one.gpus_per_process - hardware.gpus_per_node) for one in self.processes),
+            default=0,
+        )
+        if self.layout is None:
+            missing = max(missing, 1)
         host = 0.0 if hardware.host_bytes is None else self.node_bytes - hardware.host_bytes
         devices = sum(map(self.overflow, self.processes))
         return missing * hardware.device_bytes + devices + max(0.0, host)
@@ -63,19 +74,17 @@ class MemoryPlan:
 
     def findings(self) -> list[Finding]:
         """What fits and what does not."""
-        return [*self._check_gpus(), *self._check_devices(), self._check_host()]
+        return [self._check_gpus(), *self._check_devices(), self._check_host()]
 
-    def _check_gpus(self) -> Iterator[Finding]:
-        inference, hardware = self.config.inference, self.hardware
-        what = f"GPUs: {self.num_gpus} needed of {hardware.num_gpus}"
-        if self.num_gpus > hardware.num_gpus:
-            advice = "lower inference.num_replicas or learner.num_ranks, or add nodes"
-            yield Finding("problem", what, advice)
-        else:
-            yield Finding("ok", what)
-        if inference.tensor_parallel > hardware.gpus_per_node:
-            what = f"inference.tensor_parallel: is {inference.tensor_parallel}, and a node has"
-            yield Finding("problem", f"{what} {hardware.gpus_per_node} GPUs", "lower it")
+    def _check_gpus(self) -> Finding:
+        what = f"GPUs: {self.num_gpus} needed of {self.hardware.num_gpus}"
+        if self.layout is None:
+            reason, _, advice = self.missing.rpartition("; ")
+            return Finding("problem", f"{what}; {reason}", advice)
+        if not self.layout.divided:
+            return Finding("ok", what)
+        names = ", ".join(one.group.name for one in self.layout.divided)
+        return Finding("note", f"{what}; over several nodes: {names}", SLOWER)
 
     def _check_devices(self) -> Iterator[Finding]:
         for process in self.processes:
@@ -115,14 +124,25 @@ def plan_memory(
     sizes = read_sizes(config) if sizes is None else sizes
     processes = estimate_gpus(config, groups, sizes, hardware.device_bytes)
     needed = num_gpus_needed(config, groups)
-    return MemoryPlan(config, hardware, sizes, tuple(processes), needed)
+    layout, missing = find_layout(config, hardware.num_nodes, hardware.gpus_per_node)
+    return MemoryPlan(config, hardware, sizes, tuple(processes), needed, layout, missing)
+
+
+def find_layout(config: RunConfig, num_nodes: int, gpus_per_node: int) -> tuple[Layout | None, str]:
+    """The layout of a run on equal nodes, or why there is none."""
+    nodes = tuple(Node(f"node {at}", gpus_per_node) for at in range(num_nodes))
+    try:
+        return plan_layout(process_groups(config, plan_models(config)), nodes), ""
+    except ClusterError as error:
+        return None, str(error)
 
 
 def read_sizes(config: RunConfig) -> dict[str, ModelSize]:
-    """The sizes of all models of a run; a folder with a config.json is enough."""
+    """The sizes of all models of a run: a folder with a config.json is enough, and sizes of Qwen3
+    are known."""
     models = [group.model for group in plan_models(config)]
     models += [plan.model for plan in plan_critics(config)]
-    sizes = {model: read_size(find_model(model)) for model in dict.fromkeys(models)}
+    sizes = {model: size_here_or_published(model) for model in dict.fromkeys(models)}
     for model, size in sizes.items():
         if size.missing:
             raise ModelError(

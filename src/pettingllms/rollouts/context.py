@@ -8,7 +8,7 @@ from typing import Any
 
 from pettingllms.config import RewardConfig, RolloutConfig
 from pettingllms.envs import Environment, StepResult
-from pettingllms.envs.base import successes
+from pettingllms.envs.base import observation, successes
 from pettingllms.rollouts.env_calls import EnvCaller
 from pettingllms.rollouts.player import NO_IDS, Player, TurnRequest, sample_turns
 from pettingllms.sandbox.blocked_calls import refused_calls, to_metrics
@@ -205,7 +205,7 @@ class RolloutContext:
             task_id=task.id,
             seed=derive_seed(at.seed, "ask", role),
             num_samples=num_samples,
-            max_tokens=min(max_tokens, self.config.max_reply_tokens),
+            max_tokens=min(max_tokens, self.config.reply_limit(role)),
             seconds=self.config.sampler_timeout,
         )
 
@@ -219,7 +219,7 @@ class RolloutContext:
         return roles
 
     def _observe(self, state: Any, role: str) -> tuple[Message, ...]:
-        messages = tuple(self.env.observe(state, role))
+        messages = observation(self.env, state, role)
         if not messages or not all(isinstance(message, Message) for message in messages):
             raise TypeError(f"got {messages!r:.60} for '{role}'; expected messages")
         return messages

@@ -51,7 +51,11 @@ class _Call:
 class EnvCaller:
     """Runs the calls of one worker, each with a timeout. Use as a context manager."""
 
-    def __init__(self, seconds: float, blocking: bool = False) -> None:
+    def __init__(
+        self, seconds: float, blocking: bool = False, room: asyncio.Semaphore | None = None
+    ) -> None:
+        self.room = room
+        """Room for the episodes of workers that share it; None: each has its own bound."""
         self._seconds = seconds
         self._on_threads = blocking
         self._calls: dict[int, _Call] = {}

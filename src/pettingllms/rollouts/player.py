@@ -20,6 +20,7 @@ from pettingllms.types import (
     Turn,
     images_of,
 )
+from pettingllms.types.sampling import WHOLE, Truncation
 from pettingllms.vision.images import check_image
 
 MAX_ID = np.iinfo(np.int32).max
@@ -45,6 +46,8 @@ class Player:
     """Whether its ids are the bytes of a text. Token limits do not apply to them."""
     temperature: float = 1.0
     """Sampling temperature."""
+    truncation: Truncation = WHOLE
+    """Tokens that may be sampled; all of them while its policy is trained."""
     centralized: bool = False
     """Whether a centralized critic values its turns."""
 
@@ -101,6 +104,7 @@ async def sample_turns(player: Player, request: TurnRequest) -> list[Turn]:
             seed=request.seed,
             task_id=request.task_id,
             temperature=player.temperature if request.temperature is None else request.temperature,
+            truncation=player.truncation,
             guide=request.guide,
             state=request.state if player.reads_state else None,
             images=images,
@@ -167,6 +171,7 @@ def _turn(player: Player, request: TurnRequest, prompt_ids: Ids, result: Sample 
         usage=result.usage,
         guided=request.guide is not None,
         limit=result.limit,
+        later_versions=result.later_versions,
     )
 
 

@@ -89,7 +89,7 @@ async def _resample_reply(context: RolloutContext, episode: Episode, point: Deci
     forks: dict[int, Fork] = {}
     for branch, other in enumerate(others, start=1):
         other.links.branch = branch
-        is_short = each < context.config.max_reply_tokens and other.num_tokens >= each
+        is_short = each < context.config.reply_limit(turn.role) and other.num_tokens >= each
         if is_short and other.finish == "length":
             other.credit.failure = other.credit.failure or no_tokens_left(context)
         episode.turns.append(other)

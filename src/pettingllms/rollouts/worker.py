@@ -4,7 +4,7 @@ import asyncio
 import gc
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +54,8 @@ class Worker:
     """Players of tasks that have other players than `players`, by task id."""
     run_workflow: WorkflowRunner | None = None
     """Runs episodes of a workflow; None if `env` is an environment, which is stepped."""
+    env_caller: EnvCaller | None = None
+    """Shared with other workers of the same environment; None: this worker has its own."""
 
     def __post_init__(self) -> None:
         if self.config.type not in ROLLOUTS:
@@ -77,7 +79,7 @@ class Worker:
         `first` is the index of a task's first episode, if earlier ones exist already. If engines
         died, one ClusterError is raised, however many episodes waited for them.
         """
-        pending = self._episodes(_with_distinct_ids(tasks), seed, first)
+        pending = self._episodes(with_distinct_ids(tasks), seed, first)
         under_way: set[str] = set()
 
         async def sample_episodes(episode: Episode, path: int) -> None:
@@ -85,14 +87,15 @@ class Worker:
             while True:
                 under_way.add(episode.id)
                 players = self.task_players.get(episode.task.id, self.players)
-                if self.run_workflow is not None:
-                    await self.run_workflow(self.env, episode, players, path)
-                    link_outcomes(episode)
-                else:
-                    context = RolloutContext(
-                        self.env, players, self.config, self.reward, env_caller
-                    )
-                    await ROLLOUTS[self.config.type](context, episode, path)
+                async with env_caller.room or nullcontext():
+                    if self.run_workflow is not None:
+                        await self.run_workflow(self.env, episode, players, path)
+                        link_outcomes(episode)
+                    else:
+                        context = RolloutContext(
+                            self.env, players, self.config, self.reward, env_caller
+                        )
+                        await ROLLOUTS[self.config.type](context, episode, path)
                 under_way.remove(episode.id)
                 deliver(episode)
                 if (following := next(pending, None)) is None:
@@ -101,7 +104,7 @@ class Worker:
 
         with (
             rare_collections(),
-            EnvCaller(self.config.env_timeout, self.env.blocking) as env_caller,
+            self._calls() as env_caller,
         ):
             try:
                 async with asyncio.TaskGroup() as group:
@@ -110,6 +113,11 @@ class Worker:
             except* ClusterError as dead:
                 raise dead.exceptions[0] from None
         assert not under_way, f"lost: {under_way}"  # noqa: S101 - a lost episode is our bug
+
+    def _calls(self) -> AbstractContextManager[EnvCaller]:
+        if self.env_caller is not None:
+            return nullcontext(self.env_caller)
+        return EnvCaller(self.config.env_timeout, self.env.blocking)
 
     def _episodes(
         self, tasks: Iterable[Task], seed: int, first: int
@@ -127,7 +135,7 @@ def in_order(episodes: Iterable[Episode], tasks: Iterable[Task]) -> list[Episode
     return sorted(episodes, key=lambda e: (point[e.task.id], len(e.id), e.id))
 
 
-def _with_distinct_ids(tasks: Iterable[Task]) -> list[Task]:
+def with_distinct_ids(tasks: Iterable[Task]) -> list[Task]:
     """The tasks of a batch, checked to have distinct ids: tasks with one id would share seeds and
     groups."""
     found: dict[str, Task] = {}

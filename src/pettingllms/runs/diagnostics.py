@@ -6,7 +6,8 @@ a minimum number of steps.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from itertools import pairwise
+from statistics import fmean, median
 from typing import Any
 
 from pettingllms.config import RunConfig
@@ -15,7 +16,19 @@ RECENT = 10
 """Steps that count as recent."""
 MIN_STEPS = 12
 """Steps that diagnostics of the learning curve need."""
+DROPPED = 0.05
+"""Share of dropped groups that is too large."""
+NEAR_BOUND, IDLE = 0.25, 0.3
+"""How close the mean staleness is to its bound, and how much engines idle, if groups wait for
+learners."""
 NO_SIGNAL, CUT, CAPPED, CLIPPED, FALL = 0.8, 0.2, 0.05, 0.3, 0.1
+HELD_OUT_GAP, FEW_TASKS, SAME_ANSWER, REJECTED = 0.25, 0.25, 0.5, 0.8
+"""Proposed tasks: how much better they may be solved than held-out ones, the share of distinct ones
+that is too small, the share of one answer that is too large, and that of rejected proposals."""
+MIN_PROPOSALS = 8
+"""Proposals per step that diagnostics of proposed tasks need."""
+MEDIAN_CHANGE = 0.954
+"""Median change between two independent normal values, in standard deviations of one."""
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -33,7 +46,8 @@ def diagnose(rows: Rows, config: RunConfig) -> list[Diagnosis]:
     """All problems, the most serious first."""
     if not rows:
         return []
-    found = [*_failures(rows, config), *_cuts(rows, config)]
+    found = [*_failures(rows, config), *_cuts(rows, config), *_staleness(rows, config)]
+    found += _proposals(rows)
     for policy in sorted(config.trained_policies()):
         found += _of_policy(rows, f"policies/{policy}/", policy, config)
     for role in config.roles:
@@ -62,6 +76,55 @@ def _cuts(rows: Rows, config: RunConfig) -> Iterator[Diagnosis]:
             f"(rollout.max_cut_share = {bound:.0%})",
             "raise the limit that the alarm names, or check whether the episodes ever end",
         )
+
+
+def _staleness(rows: Rows, config: RunConfig) -> Iterator[Diagnosis]:
+    """Groups that are too old, or as old as they may be."""
+    bound = config.rollout.max_staleness
+    dropped = recent(rows, "staleness/dropped_share")
+    if dropped is not None and dropped > DROPPED:
+        yield Diagnosis(
+            f"{dropped:.0%} of the groups were too old in the last steps and were dropped "
+            f"(rollout.max_staleness = {bound})",
+            "some groups take much longer than others: raise the bound, or lower "
+            "rollout.max_reply_tokens or rollout.max_steps",
+        )
+    age, idle = recent(rows, "staleness/mean"), recent(rows, "idle/engines")
+    if bound and age is not None and idle is not None and age > bound - NEAR_BOUND and idle > IDLE:
+        yield Diagnosis(
+            f"tokens are {age:.2g} versions old on average, of at most {bound} "
+            f"(rollout.max_staleness), while engines idle {idle:.0%} of the time",
+            "learners are the bottleneck: add ranks, or move devices from engines to learners",
+        )
+
+
+def _proposals(rows: Rows) -> Iterator[Diagnosis]:
+    """Signs that a role that proposes tasks and those that solve them agree on a code."""
+    num, accepted, gap, novelty, answer = (
+        recent(rows, f"proposals/{name}")
+        for name in ("num_proposals", "accepted_share", "gap", "novelty", "common_answer_share")
+    )
+    if num is None or accepted is None or num < MIN_PROPOSALS:
+        return
+    remedy = (
+        "the roles may have agreed on a code: read proposed tasks and replies in the viewer, trust "
+        "only success on held-out tasks, and train on env.proposes = false for a while"
+    )
+    if gap is not None and gap > HELD_OUT_GAP:
+        yield Diagnosis(
+            f"solvers solve {gap:.0%} more of the proposed tasks than of held-out tasks of the "
+            "same difficulty",
+            remedy,
+        )
+    if accepted < 1 - REJECTED:
+        yield Diagnosis(
+            f"{1 - accepted:.0%} of the proposals were rejected in the last steps",
+            "see proposals/invalid_share and the like; warm-start the proposer with SFT",
+        )
+    elif novelty is not None and novelty < FEW_TASKS:
+        yield Diagnosis(f"only {novelty:.0%} of the accepted proposals are distinct tasks", remedy)
+    elif answer is not None and answer > SAME_ANSWER:
+        yield Diagnosis(f"{answer:.0%} of the accepted proposals have the same answer", remedy)
 
 
 def _of_policy(rows: Rows, prefix: str, policy: str, config: RunConfig) -> Iterator[Diagnosis]:
@@ -150,14 +213,22 @@ def _of_role(rows: Rows, prefix: str, role: str) -> Iterator[Diagnosis]:
 
 
 def progress(rows: Rows, name: str) -> tuple[float, float] | None:
-    """Difference between the last and the first quarter, and twice its standard error."""
+    """Difference between the last quarter and the start, and twice its standard error.
+
+    A run may learn within its first steps, so the start is the first quarter or the first step,
+    whichever shows more progress. For the same reason the noise of a step is estimated from the
+    median change between steps, not from the variation within the first quarter.
+    """
     values = [row[name] for row in rows if row.get(name) is not None]
     if len(values) < MIN_STEPS:
         return None
     size = len(values) // 4
-    first, last = values[:size], values[-size:]
-    error = ((stdev(first) ** 2 + stdev(last) ** 2) / size) ** 0.5
-    return fmean(last) - fmean(first), 2 * error
+    noise = median(abs(after - before) for before, after in pairwise(values)) / MEDIAN_CHANGE
+    last = fmean(values[-size:])
+    gains = (
+        (last - fmean(values[:num]), 2 * noise * (1 / num + 1 / size) ** 0.5) for num in (size, 1)
+    )
+    return max(gains, key=lambda gain: gain[0] - gain[1])
 
 
 def recent(rows: Rows, name: str) -> float | None:

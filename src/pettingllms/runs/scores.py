@@ -89,6 +89,38 @@ def estimate(values: Sequence[float]) -> Estimate:
     return _estimate(histogram, seen, drawn)
 
 
+def resampled(values: Sequence[float]) -> Estimate:
+    """The mean of one number per task, of any size, with an interval from resampled tasks."""
+    seen, histogram = np.unique(np.asarray(values, dtype=np.float64), return_counts=True)
+    num = len(values)
+    drawn = np.random.default_rng(SEED).multinomial(num, histogram / num, size=NUM_RESAMPLES)
+    middle = float(histogram @ seen) / num
+    low, high = np.quantile(drawn @ seen / num, (0.025, 0.975))
+    return Estimate(middle, min(middle, float(low)), max(middle, float(high)))
+
+
+def paired_difference(first: Sequence[float], second: Sequence[float]) -> Estimate:
+    """Mean of `first` minus mean of `second`, with one number from 0 to 1 per task in each, in the
+    same order. If few tasks differ, resampling is too narrow, and Newcombe's interval is used."""
+    gained = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    if num_outside_mode(gained) < FEW:
+        return newcombe(float(gained.mean()), estimate(first), estimate(second))
+    return resampled(gained.tolist())
+
+
+def num_outside_mode(values: Floats) -> int:
+    """How many values differ from the most frequent one."""
+    _, counts = np.unique(values, return_counts=True)
+    return len(values) - int(counts.max())
+
+
+def newcombe(middle: float, first: Estimate, second: Estimate) -> Estimate:
+    """A difference of two shares with Newcombe's interval (1998)."""
+    low = math.hypot(first.value - first.low, second.high - second.value)
+    high = math.hypot(first.high - first.value, second.value - second.low)
+    return Estimate(middle, max(-1.0, middle - low), min(1.0, middle + high))
+
+
 def _by_task(
     episodes: Sequence[Episode], task_ids: Sequence[str], num_samples: int
 ) -> dict[str, list[Episode]]:

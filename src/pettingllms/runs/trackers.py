@@ -6,9 +6,13 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stdout
+from contextvars import copy_context
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from pettingllms.config import RunConfig, to_toml
 from pettingllms.errors import ConfigError, describe
@@ -19,7 +23,7 @@ MAX_FAILURES = 3
 """Failures in a row after which a tracker is disabled."""
 NOT_IN_MLFLOW = re.compile(r"[^\w./ -]")
 """Characters, such as the ~ in a player's name, for which MLflow rejects all metrics of a step."""
-SERVICES = ("tensorboard", "wandb", "mlflow")
+SERVICES = ("tensorboard", "wandb", "mlflow", "trackio")
 """Keys of [log] that enable a tracker. Each is also the name of its package and of its extra."""
 
 
@@ -34,7 +38,10 @@ class Tracker:
         """Start tracking, or continue if the run is resumed."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Take the metrics of a step, under keys such as "roles/planner/reward"."""
+        """Take the metrics of a step, under keys such as "roles/planner/reward".
+
+        Called again with further metrics of the last step if its evaluation ended later.
+        """
         raise NotImplementedError
 
     def close(self) -> None:
@@ -45,16 +52,18 @@ class JsonLines(Tracker):
     """One JSON object per line, on disk before `log` returns.
 
     Numbers that are not finite are written as null. On resume, a line that a crash cut short is
-    dropped. If a step was repeated, its last line counts.
+    dropped. If a step has several lines, the last one counts: it has all metrics.
     """
 
     def __init__(self, path: Path) -> None:
-        _drop_cut_line(path)
+        self._last = _drop_cut_line(path)
         self._file = path.open("a", encoding="utf-8")
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         finite = {key: value if math.isfinite(value) else None for key, value in values.items()}
-        self._file.write(json.dumps({"step": step, **finite}, allow_nan=False) + "\n")
+        before = self._last if self._last.get("step") == step else {"step": step}
+        self._last = {**before, **finite}
+        self._file.write(json.dumps(self._last, allow_nan=False) + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -129,6 +138,37 @@ class Mlflow(Tracker):
 
     def close(self) -> None:
         self._mlflow.end_run()
+
+
+class Trackio(Tracker):
+    """A run of a Trackio project; `resume` continues the same run.
+
+    Trackio knows runs by name, so a part of the name is drawn. What it prints is dropped, because
+    it would break the display of the run.
+    """
+
+    def __init__(self, config: RunConfig, folder: Path) -> None:
+        trackio = import_module("trackio")
+        path = folder / "trackio.name"
+        if not path.exists():
+            path.write_text(f"{folder.resolve().name}-{secrets.token_hex(3)}", encoding="utf-8")
+        with redirect_stdout(StringIO()):
+            # In a context that ends here, so that Trackio does not finish the run again at exit.
+            self._run = copy_context().run(
+                trackio.init,
+                project=config.log.trackio,
+                name=path.read_text(encoding="utf-8"),
+                resume="allow",
+                config=config.model_dump(mode="json"),
+                embed=False,
+            )
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        with redirect_stdout(StringIO()):
+            self._run.finish()
 
 
 class Guarded(Tracker):
@@ -216,7 +256,19 @@ def _without_password(error: Exception) -> str:
     return re.sub(r"//[^/@\s]+@", "//***@", describe(error))
 
 
-def _drop_cut_line(path: Path) -> None:
-    if path.exists():
-        with path.open("r+b") as file:
-            file.truncate(file.read().rfind(b"\n") + 1)
+def metric_rows(lines: Iterable[str]) -> list[dict[str, Any]]:
+    """The metrics of each step, from the whole lines of a metrics file."""
+    rows = (json.loads(line) for line in lines)
+    return [*{row["step"]: row for row in rows}.values()]
+
+
+def _drop_cut_line(path: Path) -> dict[str, Any]:
+    """Remove a line that was cut short; the row of the last line."""
+    if not path.exists():
+        return {}
+    with path.open("r+b") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
+    *_, last = [b"{}", *content[: content.rfind(b"\n") + 1].splitlines()]
+    row: dict[str, Any] = json.loads(last)
+    return row

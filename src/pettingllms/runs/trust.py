@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pettingllms.config import RunConfig, apply_overrides, load_config, read_toml
+from pettingllms.config.extends import KEY as EXTENDS
 from pettingllms.config.user_code import named_code
 from pettingllms.errors import ConfigError
 
@@ -29,25 +30,29 @@ FOLDERS = ("checkpoints", "episodes")
 """Subfolders that run folders have, and other folders may have."""
 
 
-def load_user_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+def load_user_config(
+    path: Path, overrides: Sequence[str] = (), needs_data: bool = True
+) -> RunConfig:
     """A configuration to run: the user's own, or that of a run folder, which must be trusted."""
     if is_of_run(path):
         require_trusted(path, overrides)
-    return load_config(path, overrides, of_run=is_of_run(path))
+    return load_config(path, overrides, of_run=is_of_run(path), needs_data=needs_data)
 
 
-def load_inspected_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+def load_inspected_config(
+    path: Path, overrides: Sequence[str] = (), needs_data: bool = True
+) -> RunConfig:
     """A configuration to inspect. A `config.toml` in another folder may be part of a received run,
-    so it must be trusted too."""
+    so it must be trusted too. Plans need no data."""
     if path.name == CONFIG_FILE and path.parent.resolve() != Path.cwd():
         require_trusted(path, overrides)
-    return load_user_config(path, overrides)
+    return load_user_config(path, overrides, needs_data)
 
 
 def load_run_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """The configuration of a run, if the code that it names is trusted."""
     require_trusted(path, overrides)
-    return load_config(path, overrides, of_run=is_of_run(path))
+    return load_config(path, overrides, of_run=is_of_run(path), may_extend=False)
 
 
 def is_of_run(path: Path) -> bool:
@@ -69,6 +74,13 @@ def require_trusted(path: Path, overrides: Sequence[str] = ()) -> None:
     if os.environ.get(TRUST) == "1":
         return
     data = read_toml(path)
+    if EXTENDS in data:
+        problem = (
+            f"{EXTENDS}: this config may be part of a received run, so the file that it names was "
+            "not read; if it is yours, call pettingllms from its folder, or give it another name "
+            f"than {CONFIG_FILE}"
+        )
+        raise ConfigError(str(path), [problem])
     written = named_code(data)
     apply_overrides(data, overrides)
     known = _known()
@@ -78,8 +90,9 @@ def require_trusted(path: Path, overrides: Sequence[str] = ()) -> None:
     unknown = [name for name in named_code(data) if name in written and name not in known]
     if unknown:
         problem = (
-            f"names code that does not ship with pettingllms: {', '.join(unknown)}; loading it "
-            f"would execute it, so nothing was loaded. If you trust the author of this run, use "
+            f"names code or servers that do not ship with pettingllms: {', '.join(unknown)}; "
+            "loading them would execute code or contact a server, so nothing was loaded. If you "
+            "trust the author of this run, use "
             f"`pettingllms {FLAG} COMMAND ...`"
         )
         raise ConfigError(str(path), [problem])

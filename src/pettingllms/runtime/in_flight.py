@@ -117,11 +117,17 @@ class InFlight:
         self._num_answered = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
+    def resize(self, size: int) -> None:
+        """Change the number of slots; replies in flight beyond it are finished."""
+        self._size = size
+        self._admit()
+
     @asynccontextmanager
-    async def place(self, num_replies: int = 1) -> AsyncIterator[None]:
-        """Wait for slots, with the clock paused; they are released when the block ends."""
+    async def place(self, num_replies: int = 1, ahead: bool = False) -> AsyncIterator[None]:
+        """Wait for slots, with the clock paused; they are released when the block ends. `ahead`:
+        before all requests that wait now."""
         with pause_deadline():
-            await self._enter(num_replies)
+            await self._enter(num_replies, ahead)
         answered_before, is_answered = self._num_answered, True  # errors count as answers
         try:
             yield
@@ -134,12 +140,12 @@ class InFlight:
             self._num_answered += is_answered
             self._leave(num_replies)
 
-    async def _enter(self, num_replies: int) -> None:
+    async def _enter(self, num_replies: int, ahead: bool) -> None:
         if not self._waiting and self._num_replies < self._size:
             self._num_replies += num_replies
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((num_replies, turn))
+        (self._waiting.appendleft if ahead else self._waiting.append)((num_replies, turn))
         try:
             await turn
         except asyncio.CancelledError:
@@ -149,6 +155,9 @@ class InFlight:
 
     def _leave(self, num_replies: int) -> None:
         self._num_replies -= num_replies
+        self._admit()
+
+    def _admit(self) -> None:
         while self._waiting and self._num_replies < self._size:
             number, turn = self._waiting.popleft()
             if not turn.done():

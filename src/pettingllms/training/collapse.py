@@ -194,9 +194,11 @@ def how_to_continue(run: str, good: int) -> str:
 
 def _most_frequent(episodes: Sequence[Episode], policy: str) -> str:
     turns = [turn for episode in episodes for turn in episode.turns if turn.policy == policy]
-    shares, _ = reply_shares([turn for turn in turns if turn.policy_version is not None])
+    written = [turn for turn in turns if turn.policy_version is not None]
+    shares, _ = reply_shares(written)
     if not shares:
         return "none in this step"
-    text = max(shares, key=lambda text: shares[text])
+    key = max(shares, key=lambda key: shares[key])
+    text = next(turn for turn in written if turn.reply_key() == key).text.strip()
     shown = repr(text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…")
-    return f"{shown} ({shares[text]:.0%})"
+    return f"{shown} ({shares[key]:.0%})"

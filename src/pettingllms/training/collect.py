@@ -90,7 +90,7 @@ async def _judge(
     """Judge without engines: the environment's rule replaces judges that need a model."""
     section, rule = config.judge, RuleJudge.Config(kind=RULE)
     assert section is not None  # noqa: S101 - the caller checked
-    judges = {n: rule if judge.policies() else judge for n, judge in section.judges.items()}
+    judges = {n: rule if judge.needs_model else judge for n, judge in section.judges.items()}
     section = section.model_copy(update={"judges": judges})
     references: list[Episode] = []
     if section.against == "reference":

@@ -5,7 +5,7 @@ one file with a subclass of `Component`, and one line in `compose.py`.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -30,6 +30,9 @@ class RunContext:
     saved: Saved
     """Weights of the checkpoint that the run resumes from, by policy and snapshot."""
     num_steps_done: int
+    notify: Callable[[str], None]
+    log: Callable[[int, Mapping[str, Any]], None]
+    """Adds metrics, as nested as `Metrics`, to the last step that was recorded."""
 
 
 def _no_metrics() -> Metrics:
@@ -42,9 +45,10 @@ class TrainStep:
 
     number: int
     seed: int
-    tasks: list[Task]
     num_tasks_done: int
     """Tasks of all earlier steps."""
+    num_tokens: int
+    """Tokens that policies that learn have sampled in all earlier steps."""
     learning: frozenset[str]
     """Policies that learn in this step."""
     last_saved: int
@@ -52,9 +56,14 @@ class TrainStep:
     last_good: int
     """Step of the newest checkpoint whose policies showed no sign of collapse; 0: none."""
     callback: Callback
+    tasks: list[Task] = field(default_factory=list)
     assignments: Mapping[str, Assignment] = field(default_factory=dict)
     """Players of a task, by its id, where they differ from [roles]."""
+    seeds: dict[str, int] = field(default_factory=dict)
+    """Seed that a task was sampled with, by its id, where it is not `seed`."""
     episodes: list[Episode] = field(default_factory=list)
+    dropped_tokens: int = 0
+    """Tokens of policies that learn in groups that were too old to be trained on."""
     metrics: Metrics = field(default_factory=_no_metrics)
     seconds: dict[str, float] = field(default_factory=dict)
     """Duration of each phase."""
@@ -65,6 +74,12 @@ class TrainStep:
     def phase(self, name: str) -> Iterator[None]:
         """Announce a phase of the step, and measure how long it takes."""
         self.callback.on_phase(name)
+        with self.timed(name):
+            yield
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Measure how long a part of the step takes, without an announcement."""
         start = time.perf_counter()
         yield
         self.seconds[name] = time.perf_counter() - start
@@ -90,8 +105,14 @@ class Component:
     async def score_episodes(self, step: TrainStep) -> None:
         """Called after sampling and before credit assignment; may write rewards."""
 
+    async def before_publish(self, step: TrainStep) -> None:
+        """Called before new weights replace those that were published last."""
+
     async def after_step(self, step: TrainStep) -> None:
         """Called once new weights are published; may add metrics or pause the run."""
+
+    async def finish(self) -> None:
+        """Called after the last step, unless the run is stopped."""
 
     async def stop(self) -> None:
         """Called when the run ends, before engines stop."""

@@ -26,7 +26,7 @@ def make_components(config: RunConfig, run: Path) -> list[Component]:
         judge,
         RoleRotation(c.roles) if c.rollout.rotate_roles else None,
         LeagueMatchmaking(make_league(c.league, c.roles, c.seed), c.reward) if c.league else None,
-        PeriodicEvaluation(every, judge) if every else None,
+        PeriodicEvaluation(every, judge, beside=c.rollout.max_staleness > 0) if every else None,
         AnchorEvaluation(every, judge, guard.anchors) if every and guard.anchors else None,
         CoPlayerSchedule(
             make_co_players(c.co_players, c.roles, c.policies, c.seed), c.reward, every, judge

@@ -10,10 +10,9 @@ The reference model is the policy's initial weights. Its log-probs never change,
 computed once, before the first step, and no second model is kept.
 """
 
-import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -74,7 +73,7 @@ def _prepare_and_train(config: RunConfig, folder: RunFolder, callback: Callback)
     callback.on_phase("collecting")
     section = _section(config)
     if not section.episodes:
-        advice = "give files after the configuration, such as RUN/episodes/*.jsonl"
+        advice = "give files after the configuration, such as RUN/episodes/*.zip"
         raise ConfigError("dpo", [f"no episodes are given; {advice}"])
     episodes = episodes_in(section.episodes, "dpo.episodes")
     found = preferred(episodes, config.reward, section, partial(learner_of, config))
@@ -83,7 +82,11 @@ def _prepare_and_train(config: RunConfig, folder: RunFolder, callback: Callback)
     pairs = pairs_by_policy(config, found)
     callback.on_phase("starting Ray")
     with ray_running(config.cluster):
-        asyncio.run(_dpo(_dpo_config(config), pairs, folder, callback))
+        from pettingllms.cluster.watched_run import run_watched
+
+        run_watched(
+            _dpo(_dpo_config(config), pairs, folder, callback), config.cluster, callback.on_message
+        )
 
 
 async def _dpo(
@@ -101,7 +104,7 @@ async def _dpo(
 
 
 def preferred(
-    episodes: Sequence[Episode], mix: RewardConfig, config: DpoConfig, learner_of_turn: LearnerOf
+    episodes: Iterable[Episode], mix: RewardConfig, config: DpoConfig, learner_of_turn: LearnerOf
 ) -> list[Preferred]:
     """The pairs of all prompts, in the order of the prompts."""
     return [
@@ -156,7 +159,7 @@ class Prompt(NamedTuple):
 
 
 def _by_prompt(
-    episodes: Sequence[Episode], mix: RewardConfig, learner_of_turn: LearnerOf
+    episodes: Iterable[Episode], mix: RewardConfig, learner_of_turn: LearnerOf
 ) -> dict[Prompt, Rewarded]:
     found: dict[Prompt, Rewarded] = {}
     for number, episode in enumerate(episodes):

@@ -23,7 +23,7 @@ from pettingllms.policies.files import Saved
 from pettingllms.runs.scores import RoleScore, score
 from pettingllms.seeds import derive_seed
 from pettingllms.training.initial_weights import initial_weights
-from pettingllms.training.judging import RolloutInputs, RunJudges, team_judges
+from pettingllms.training.judging import RolloutInputs, RunJudges, check_judges, team_judges
 from pettingllms.types import Episode, Task, write_episodes
 
 __all__ = ["Evaluation", "evaluate"]
@@ -59,6 +59,7 @@ def evaluate(
             scores = await evaluate_team(team, progress, out, judges=judges)
             return Evaluation(scores, await team_exploitability(team, tree) if tree else {})
 
+    check_judges(config)
     weights = saved or initial_weights(config)
     tree = game_tree(config) if config.eval.exploitability else None
     return asyncio.run(run())
@@ -177,14 +178,19 @@ async def evaluate_team(
     out: Path | None = None,
     assign: Assign = lambda _: {},
     judges: RunJudges | None = None,
+    inspect: Callable[[Sequence[Episode]], None] = lambda _: None,
 ) -> dict[str, RoleScore]:
     """Scores of each role on the test tasks, with the current weights.
 
-    `assign` chooses the players of each task where they differ from [roles].
+    `assign` chooses the players of each task where they differ from [roles]. `inspect` is called
+    with the episodes.
     """
     config = team.config
     tasks = eval_tasks(team.test_env, config.eval)
     rollout = config.rollout.linear(config.eval.num_samples)
+    if config.eval.max_reply_tokens is not None:
+        limits = {"max_reply_tokens": config.eval.max_reply_tokens, "reply_tokens": {}}
+        rollout = rollout.model_copy(update=limits)
     seed = derive_seed(config.seed, "eval")
     assignments = assign(tasks)
     episodes: list[Episode] = await team.play(
@@ -195,10 +201,12 @@ async def evaluate_team(
         progress,
         env=team.test_env,
         assignments=assignments,
+        truncation=config.eval.truncation,
     )
     if judges is not None:
         inputs = RolloutInputs(tasks, seed, assignments, team.test_env)
         await judges.judge(episodes, inputs, by_score=True)
+    inspect(episodes)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_episodes(out, episodes)

@@ -4,10 +4,11 @@ import shutil
 from pathlib import Path
 
 from pettingllms.config import RunConfig
-from pettingllms.config.policies import FullPolicy
+from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.errors import ConfigError, nearest
 from pettingllms.models import find_model
-from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, Saved, read_content
+from pettingllms.policies.chat_template import TEMPLATE_FILE, read_template, with_defaults
+from pettingllms.policies.files import ADAPTER_CONFIG, ADAPTER_FILE, MODEL_FILE, Saved, copy_content
 
 __all__ = ["export"]
 
@@ -23,14 +24,19 @@ def export(config: RunConfig, saved: Saved, policy: str | None, out: Path) -> st
     if out.exists():
         raise ConfigError(str(out), ["already exists; give another folder"])
     section = config.policies[policy]
+    assert isinstance(section, FullPolicy | LoraPolicy)  # noqa: S101 - it was trained
     kept = (MODEL_FILE,) if isinstance(section, FullPolicy) else (ADAPTER_FILE, ADAPTER_CONFIG)
     model = find_model(section.model) if isinstance(section, FullPolicy) else None
+    given = section.chat_template_kwargs
+    template = with_defaults(read_template(find_model(section.model)), given) if given else ""
     out.mkdir(parents=True)
     if model is not None:
         for file in model.iterdir():
             if file.is_file() and file.suffix in (".json", ".jinja", ".txt", ".model"):
                 shutil.copy(file, out)
         (out / "model.safetensors.index.json").unlink(missing_ok=True)
+    if template:  # with the policy's arguments as defaults, beside an adapter too
+        (out / TEMPLATE_FILE).write_text(template, encoding="utf-8")
     for name in kept:
-        (out / name).write_bytes(read_content(saved[policy][name]))
+        copy_content(saved[policy][name], out / name)
     return policy

@@ -1,5 +1,6 @@
 """Judge rewards: a judge scores the submissions of a batch of episodes before credit assignment."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pettingllms.config import RolloutConfig, RunConfig
 from pettingllms.config.judge import JudgeConfig
 from pettingllms.envs import Environment
+from pettingllms.errors import ConfigError
 from pettingllms.judges import (
     FIRST_REFERENCE,
     JudgeContext,
@@ -29,6 +31,17 @@ Assignments = Mapping[str, Assignment]
 """Players of each task, by its id."""
 
 
+def check_judges(config: RunConfig) -> None:
+    """Raise ConfigError if a judge of the run could not give verdicts, before anything starts."""
+    if config.judge is None:
+        return
+    judges = config.judge.judges
+    for name in config.judge.named():
+        problem = judges[name].start_problem() if name in judges else ""
+        if problem:
+            raise ConfigError(f"judge.judges.{name}", [problem])
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutInputs:
     """What episodes were sampled from."""
@@ -39,6 +52,8 @@ class RolloutInputs:
     """Players of a task, by its id, where they differ from [roles]."""
     env: Environment[Any, Any] | None = None
     """None: the environment of training."""
+    seeds: Mapping[str, int] = field(default_factory=dict)
+    """Seed of a task, by its id, where it is not `seed`."""
 
 
 @dataclass
@@ -84,15 +99,24 @@ class RunJudges:
         return self._judged_env.rule(submission, part)
 
     async def _sample_references(self, inputs: RolloutInputs) -> list[Episode]:
-        """Episodes of the same tasks by the reference."""
-        return await self.sample(
-            inputs.tasks,
-            inputs.seed,
-            self.rollout.linear(self.config.num_references),
-            env=inputs.env,
-            assignments=self.assign_reference(inputs.tasks, inputs.assignments),
-            first=FIRST_REFERENCE,
+        """Episodes of the same tasks by the reference, from the same start states."""
+        by_seed: dict[int, list[Task]] = {}
+        for task in inputs.tasks:
+            by_seed.setdefault(inputs.seeds.get(task.id, inputs.seed), []).append(task)
+        found = await asyncio.gather(
+            *(
+                self.sample(
+                    tasks,
+                    seed,
+                    self.rollout.linear(self.config.num_references),
+                    env=inputs.env,
+                    assignments=self.assign_reference(tasks, inputs.assignments),
+                    first=FIRST_REFERENCE,
+                )
+                for seed, tasks in by_seed.items()
+            )
         )
+        return [episode for episodes in found for episode in episodes]
 
 
 def make_run_judges(
@@ -136,7 +160,8 @@ class JudgeRewards(Component):
         assert self.judges is not None  # noqa: S101 - set by start
         with step.phase("judging"):
             verdicts = await self.judges.judge(
-                step.episodes, RolloutInputs(step.tasks, step.seed, step.assignments)
+                step.episodes,
+                RolloutInputs(step.tasks, step.seed, step.assignments, seeds=step.seeds),
             )
         if verdicts.metrics:
             step.add_metrics("judge", verdicts.metrics)

@@ -1,8 +1,16 @@
-"""Evaluations during training, every `train.eval_every` steps."""
+"""Evaluations during training, every `train.eval_every` steps.
 
-from collections.abc import Sequence
+In asynchronous training, the next step samples and learns while `PeriodicEvaluation` runs. Its
+weights stay in use until it ends: the next ones are published only then, so its results are those
+of one version, and belong to the step that trained it.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pettingllms.config import RunConfig
+from pettingllms.runs.proposals import held_out_metrics
 from pettingllms.training.component import Component, RunContext, TrainStep
 from pettingllms.training.evaluate import (
     evaluate_anchors,
@@ -10,7 +18,8 @@ from pettingllms.training.evaluate import (
     game_tree,
     team_exploitability,
 )
-from pettingllms.training.judging import JudgeRewards, RunJudges
+from pettingllms.training.judging import JudgeRewards, RunJudges, judges_of_team
+from pettingllms.types import Episode
 
 
 class _Periodic(Component):
@@ -36,20 +45,87 @@ class _Periodic(Component):
 
 
 class PeriodicEvaluation(_Periodic):
-    """Measures success on tasks of the test split."""
+    """Measures success on tasks of the test split. `beside`: while the next step goes on."""
+
+    name = "evaluation"
+
+    def __init__(self, every: int, judge: JudgeRewards | None, beside: bool) -> None:
+        super().__init__(every, judge)
+        self._beside = beside
+        self._own_judges: RunJudges | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._pending = 0
+        """The step whose evaluation has not ended; 0: none."""
+
+    @property
+    def _judges(self) -> RunJudges | None:
+        return self._own_judges if self._beside else super()._judges
+
+    async def start(self, context: RunContext) -> None:
+        await super().start(context)
+        self._notify, self._log = context.notify, context.log
+        if self._beside and self._judge is not None:  # those of training judge one batch at a time
+            self._own_judges = judges_of_team(self._team)
+        if self._pending and self._pending == context.num_steps_done:
+            self._begin(self._pending, [])  # it was cut off
+            if not self._beside:  # the configuration has changed since
+                await self.finish()
+
+    async def before_publish(self, step: TrainStep) -> None:
+        if self._running is not None:
+            with step.phase("evaluating"):
+                await self.finish()
+
+    async def finish(self) -> None:
+        if self._running is not None:
+            await self._running
+            self._running, self._pending = None, 0
+
+    async def stop(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        if self._own_judges is not None:
+            await self._own_judges.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"pending": self._pending} if self._pending else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._pending = state["pending"]
 
     async def _evaluate(self, step: TrainStep) -> None:
+        if self._beside:
+            self._begin(step.number, step.episodes)
+            return
         with step.phase("evaluating"):
-            scores = await evaluate_team(self._team, judges=self._judges)
+            found = await self._metrics(step.episodes)
+        for role, numbers in found["roles"].items():
+            step.metrics["roles"][role] |= numbers
+        if "proposals" in found:
+            step.add_metrics("proposals", found["proposals"])
+
+    def _begin(self, number: int, trained: Sequence[Episode]) -> None:
+        async def evaluate() -> None:
+            self._log(number, await self._metrics(trained))
+
+        self._pending = number
+        self._running = asyncio.create_task(evaluate(), name=f"evaluation of step {number}")
+
+    async def _metrics(self, trained: Sequence[Episode]) -> dict[str, dict[str, Any]]:
+        """Metrics by role, and those of held-out tasks if a role proposed tasks in `trained`."""
+        evaluated: list[Episode] = []
+        scores = await evaluate_team(self._team, judges=self._judges, inspect=evaluated.extend)
+        metrics: dict[str, dict[str, float]] = {}
         for role, score in scores.items():
             found = {"eval_success": score.avg.value, "eval_failed": float(score.num_failed)}
             if self._judges is not None and score.reward is not None:
                 found["eval_reward"] = score.reward
-            step.metrics["roles"][role] |= found
+            metrics[role] = found
             if score.num_failed:
-                step.callback.on_message(
-                    f"evaluation: {score.num_failed} episodes of '{role}' failed"
-                )
+                self._notify(f"evaluation: {score.num_failed} episodes of '{role}' failed")
+        held_out = held_out_metrics(evaluated, trained)
+        return {"roles": metrics, **({"proposals": held_out} if held_out else {})}
 
 
 class AnchorEvaluation(_Periodic):

@@ -7,16 +7,17 @@ so they are tokenized here, once, with the model's chat template.
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pettingllms.cluster.start import ray_running
 from pettingllms.config import LossConfig, RunConfig, loss_config
+from pettingllms.config.policies import FullPolicy, LoraPolicy
 from pettingllms.config.sft import SftConfig
-from pettingllms.envs import make_env_for
+from pettingllms.envs import Environment, make_env_for
 from pettingllms.errors import ConfigError
 from pettingllms.inference.chat import ChatRenderer
 from pettingllms.inference.multimodal_chat import renderer_of
@@ -31,7 +32,8 @@ from pettingllms.runs.trackers import make_trackers
 from pettingllms.seeds import derive_seed
 from pettingllms.training.collect import scripted_worker
 from pettingllms.training.initial_weights import initial_weights
-from pettingllms.types import Episode, Turn, images_of, read_episodes
+from pettingllms.training.saving import Saver
+from pettingllms.types import Episode, Turn, episode_files, images_of, read_episodes
 
 __all__ = ["sft"]
 
@@ -60,7 +62,11 @@ def _prepare_and_train(config: RunConfig, folder: RunFolder, callback: Callback)
             )
     callback.on_phase("starting Ray")
     with ray_running(config.cluster):
-        asyncio.run(_sft(_supervised(config), items, folder, callback))
+        from pettingllms.cluster.watched_run import run_watched
+
+        run_watched(
+            _sft(_supervised(config), items, folder, callback), config.cluster, callback.on_message
+        )
 
 
 async def _sft(
@@ -115,18 +121,17 @@ async def train_batches(
         callback.on_message(
             ", ".join(f"loss of '{name}' {loss:.3f}" for name, loss in losses.items())
         )
-        writer = folder.checkpoint(State(step=num_steps, versions=dict.fromkeys(batches, 0)))
-        if writer is not None:
-            for policy in batches:
-                writer.add(policy, await team.saved(policy, writer.folder(policy)))
-            writer.finish(config.train.keep_checkpoints)
+        saver = Saver(config, folder, callback.on_message)
+        state = State(step=num_steps, versions=dict.fromkeys(batches, 0))
+        await saver.save(team, list(batches), state)
+        await saver.finish()
     finally:
         for tracker in trackers:
             tracker.close()
         await team.stop()
 
 
-def source_episodes(config: RunConfig) -> list[Episode]:
+def source_episodes(config: RunConfig) -> Iterable[Episode]:
     """The episodes to learn from: read from files, or sampled by a scripted player."""
     source = _section(config)
     if source.episodes and source.player:
@@ -136,6 +141,16 @@ def source_episodes(config: RunConfig) -> list[Episode]:
     if not source.player:
         raise ConfigError("sft", ["no episodes to learn from; set sft.player or sft.episodes"])
     env = make_env_for(config.env)
+    episodes = _demonstrations(config, env, source)
+    if source.with_solo:
+        episodes += _demonstrations(_solo_config(config), env.solo(), source)
+    return episodes
+
+
+def _demonstrations(
+    config: RunConfig, env: Environment[Any, Any], source: SftConfig
+) -> list[Episode]:
+    """Episodes of the scripted player on the first training tasks."""
     no_limits = {
         "max_reply_tokens": NO_LIMIT,
         "max_episode_tokens": NO_LIMIT,
@@ -149,17 +164,34 @@ def source_episodes(config: RunConfig) -> list[Episode]:
     return in_order(episodes, tasks)
 
 
-def episodes_in(files: Sequence[str], key: str) -> list[Episode]:
-    """The episodes of the files of a configuration key."""
-    if missing := [file for file in files if not Path(file).is_file()]:
-        advice = "episodes of a run are RUN/episodes/*.jsonl"
+def _solo_config(config: RunConfig) -> RunConfig:
+    """The config with the roles of the environment's solo form, all on the one policy."""
+    policies = config.trained_policies()
+    if len(policies) != 1:
+        names = ", ".join(sorted(policies))
+        raise ConfigError(
+            "sft.with_solo",
+            [f"needs exactly one policy that learns, but the config has {names}; remove it"],
+        )
+    (policy,) = policies
+    roles = dict.fromkeys(make_env_for(config.env).solo().roles, policy)
+    return config.model_copy(update={"roles": roles})
+
+
+def episodes_in(files: Sequence[str], key: str) -> Iterator[Episode]:
+    """The episodes of the files of a configuration key, read one after another."""
+    if missing := [file for file in files if not episode_files(Path(file))]:
+        advice = "episodes of a run are RUN/episodes/*.zip"
         raise ConfigError(key, [f"no file {file}; {advice}" for file in missing])
-    return [episode for file in files for episode in read_episodes(Path(file))]
+    return (episode for file in files for episode in read_episodes(Path(file)))
 
 
-def items_by_policy(config: RunConfig, episodes: Sequence[Episode]) -> dict[str, list[Item]]:
+def items_by_policy(config: RunConfig, episodes: Iterable[Episode]) -> dict[str, list[Item]]:
     """Training items of each policy that learns, in the order of episodes and turns."""
     renderers = renderers_of(config)
+    if _section(config).with_solo:
+        roles = {**config.roles, **_solo_config(config).roles}
+        config = config.model_copy(update={"roles": roles})
     items: dict[str, list[Item]] = {name: [] for name in renderers}
     for episode in episodes:
         for turn in episode.main_turns():
@@ -194,10 +226,12 @@ def learner_of(config: RunConfig, episode: Episode, turn: Turn) -> str | None:
 def renderers_of(config: RunConfig) -> dict[str, ChatRenderer]:
     """Renderers of all policies that learn in some role."""
     trained = config.trained_policies() & set(config.roles.values())
-    return {
-        name: renderer_of(find_model(config.policies[name].model))  # type: ignore[union-attr]
-        for name in sorted(trained)
-    }
+    found = {}
+    for name in sorted(trained):
+        policy = config.policies[name]
+        assert isinstance(policy, FullPolicy | LoraPolicy)  # noqa: S101 - it learns
+        found[name] = renderer_of(find_model(policy.model), policy.chat_template_kwargs)
+    return found
 
 
 def check_reply_lengths(

@@ -1,5 +1,6 @@
 """Data types that all layers share: tasks, messages, turns, rewards, episodes (trajectories)."""
 
+from pettingllms.types.episode_files import episode_files, read_episodes, write_episodes
 from pettingllms.types.episodes import Episode, Group, Member, Step, Task
 from pettingllms.types.image_files import image_file, image_loader
 from pettingllms.types.messages import (
@@ -16,8 +17,6 @@ from pettingllms.types.records import (
     episode_from_json,
     episode_line,
     episode_to_json,
-    read_episodes,
-    write_episodes,
 )
 from pettingllms.types.rewards import (
     NO_REWARDS,
@@ -37,7 +36,17 @@ from pettingllms.types.sampling import (
     SampleRequest,
     ScoreRequest,
 )
-from pettingllms.types.turns import Credit, Ids, LogProbs, TreeLinks, Turn, Usage, Values
+from pettingllms.types.shards import Shard, ShardWriter, Summarize, Summary
+from pettingllms.types.turns import (
+    Credit,
+    Ids,
+    LogProbs,
+    TreeLinks,
+    Turn,
+    Usage,
+    Values,
+    VersionRun,
+)
 
 __all__ = [
     "NO_REWARDS",
@@ -61,15 +70,21 @@ __all__ = [
     "Sampler",
     "ScoreRequest",
     "Scored",
+    "Shard",
+    "ShardWriter",
     "Step",
     "Submission",
+    "Summarize",
+    "Summary",
     "Table",
     "Task",
     "TreeLinks",
     "Turn",
     "Usage",
     "Values",
+    "VersionRun",
     "assistant",
+    "episode_files",
     "episode_from_json",
     "episode_line",
     "episode_to_json",

@@ -1,27 +1,23 @@
-"""Episodes as JSON lines that are read back equal in every field.
+"""Episodes as JSON that is read back equal in every field.
 
 Float32 log-probs are written as the shortest decimals of their float64 value, so reading restores
-the same bits. Every line has a format number; unknown formats are rejected. Images are stored in a
-folder next to the file, and lines contain their digests.
+the same bits. Every line has a format number; unknown formats are rejected. Lines contain the
+digests of images. A packing may keep ids and numbers elsewhere, as shards do.
 """
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
-
-import numpy as np
 
 from pettingllms.errors import RecordError
 from pettingllms.types.episodes import Episode, Step, Task
-from pettingllms.types.image_files import ImageLoader, image_loader, no_images, store_images
-from pettingllms.types.messages import Image, Message, Part, Table
+from pettingllms.types.image_files import ImageLoader, no_images
+from pettingllms.types.messages import Image
+from pettingllms.types.packing import LINE_FORMAT, FromLine, InLine, Packing, Unpacking
 from pettingllms.types.rewards import Failed, Reward, Rewards, Scored, Submission
-from pettingllms.types.turns import Credit, TreeLinks, Turn, Usage
+from pettingllms.types.turns import Credit, TreeLinks, Turn, Usage, VersionRun
 
-FORMAT = 2
-READABLE = (1, 2)
+READABLE = (1, LINE_FORMAT)
 """Format 1 is the format of version 0.1."""
 RENAMED = {
     "central_ids": "centralized_ids",
@@ -31,12 +27,13 @@ RENAMED = {
 """Fields of format 1 with their names in this version."""
 VALUES = ("advantages", "values", "returns", "learner_logprobs")
 IDS = ("centralized_ids", "ends")
+IN_LINE = InLine()
 
 
-def episode_to_json(episode: Episode) -> dict[str, Any]:
+def episode_to_json(episode: Episode, packing: Packing = IN_LINE) -> dict[str, Any]:
     """All fields of an episode as JSON values; images are replaced by their digests."""
     return {
-        "format": FORMAT,
+        "format": packing.format,
         "id": episode.id,
         "env": episode.env,
         "task": {
@@ -57,7 +54,7 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
             role: reward_to_json(end) if isinstance(end, Failed) else end
             for role, end in episode.without.items()
         },
-        "turns": [_turn_to_json(turn) for turn in episode.turns],
+        "turns": [_turn_to_json(turn, packing) for turn in episode.turns],
         "steps": [_step_to_json(step) for step in episode.steps],
     }
 
@@ -73,12 +70,17 @@ def episode_from_json(data: Mapping[str, Any], load_image: ImageLoader = no_imag
             f"episode has format {data['format']!r}, this version reads {READABLE}; "
             "read it with the version that wrote it"
         )
+    return episode_of(data, FromLine(load_image))
+
+
+def episode_of(data: Mapping[str, Any], unpacking: Unpacking) -> Episode:
+    """Read the output of `episode_to_json` with what undoes its packing."""
     return Episode(
         id=data["id"],
         env=data["env"],
         task=Task(**data["task"]),
         seed=data["seed"],
-        turns=[_turn_from_json(_renamed(turn), load_image) for turn in data["turns"]],
+        turns=[_turn_from_json(_renamed(turn), unpacking) for turn in data["turns"]],
         steps=[_step_from_json(_renamed(step)) for step in data["steps"]],
         last=data["last"],
         success=data["success"],
@@ -99,18 +101,8 @@ def _renamed(data: Mapping[str, Any]) -> dict[str, Any]:
     return {RENAMED.get(name, name): value for name, value in data.items()}
 
 
-def write_episodes(path: Path, episodes: Iterable[Episode]) -> int:
-    """Write one line per episode as it arrives, and its images; the number of episodes written."""
-    count = 0
-    with path.open("w", encoding="utf-8") as file:
-        for episode in episodes:
-            store_images(path, (image for turn in episode.turns for image in _images(turn)))
-            file.write(episode_line(episode))
-            count += 1
-    return count
-
-
-def _images(turn: Turn) -> Iterator[Image]:
+def images_in(turn: Turn) -> Iterator[Image]:
+    """All images of a turn."""
     for message in turn.messages:
         yield from message.images
     yield from turn.centralized_images
@@ -126,28 +118,14 @@ def episode_line(episode: Episode) -> str:
         ) from error
 
 
-def read_episodes(path: Path) -> Iterator[Episode]:
-    """Read the episodes of a file, one at a time."""
-    load_image = image_loader(path)
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                yield episode_from_json(json.loads(line), load_image)
-            except RecordError as error:
-                raise RecordError(f"{path}, line {number}: {error}") from None
-            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                raise RecordError(
-                    f"{path}, line {number}: not an episode ({error!r}); the file may be truncated"
-                ) from error
-
-
-def _turn_to_json(turn: Turn) -> dict[str, Any]:
+def _turn_to_json(turn: Turn, packing: Packing) -> dict[str, Any]:
+    """Plain statements in place of expressions: this runs once per reply of a run."""
     credit, links = turn.credit, turn.links
-    return {
+    data = {
         "role": turn.role,
         "policy": turn.policy,
         "policy_version": turn.policy_version,
-        "messages": [_message_to_json(message) for message in turn.messages],
+        "messages": packing.messages(turn.messages),
         "text": turn.text,
         "finish": turn.finish,
         "step": links.step,
@@ -155,126 +133,110 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         "branch": links.branch,
         "failure": reward_to_json(credit.failure),
         "advantage": credit.advantage,
-        "prompt_ids": turn.prompt_ids.tolist(),
-        "response_ids": turn.response_ids.tolist(),
-        "logprobs": None if turn.logprobs is None else turn.logprobs.tolist(),
-        **({} if turn.usage is None else {"usage": [turn.usage.prompt, turn.usage.reply]}),
-        **({} if links.extends is None else {"extends": links.extends}),
-        **({"guided": True} if turn.guided else {}),
-        **({"limit": turn.limit} if turn.limit else {}),
-        **(
-            {"centralized_images": [i.digest for i in turn.centralized_images]}
-            if turn.centralized_images
-            else {}
-        ),
-        **_values_to_json(credit),
-        **{name: ids.tolist() for name in IDS if (ids := getattr(turn, name)) is not None},
+        "prompt_ids": packing.prompt(turn.role, turn.prompt_ids),
+        "response_ids": packing.ids("response_ids", turn.response_ids),
+        "logprobs": None if turn.logprobs is None else packing.values("logprobs", turn.logprobs),
     }
+    if turn.usage is not None:
+        data["usage"] = [turn.usage.prompt, turn.usage.reply]
+    if links.extends is not None:
+        data["extends"] = links.extends
+    if turn.guided:
+        data["guided"] = True
+    if turn.limit:
+        data["limit"] = turn.limit
+    if turn.later_versions:
+        data["later_versions"] = [list(run) for run in turn.later_versions]
+    if turn.centralized_images:
+        data["centralized_images"] = [image.digest for image in turn.centralized_images]
+    _add_arrays(data, turn, packing)
+    return data
 
 
-def _message_to_json(message: Message) -> dict[str, Any]:
-    parts = [_part_to_json(part) for part in message.parts]
-    written = {"role": message.speaker, "content": message.content}
-    return written | ({"parts": parts} if parts else {})
-
-
-def _part_to_json(part: Part) -> dict[str, Any]:
-    match part:
-        case Image():
-            return {"image": part.digest}
-        case Table(columns, rows):
-            return {"table": [list(columns), *map(list, rows)]}
-
-
-def _message_from_json(data: Mapping[str, Any], load_image: ImageLoader) -> Message:
-    parts = tuple(_part_from_json(part, load_image) for part in data.get("parts", ()))
-    return Message(data["role"], data["content"], parts)
-
-
-def _part_from_json(data: Mapping[str, Any], load_image: ImageLoader) -> Part:
-    match dict(data):
-        case {"image": str(digest)}:
-            return load_image(digest)
-        case {"table": [columns, *rows]}:
-            return Table(tuple(columns), tuple(map(tuple, rows)))
-    raise RecordError(f"unknown message part with keys {sorted(data)}")
-
-
-def _values_to_json(credit: Credit) -> dict[str, Any]:
-    """The fields that only some turns have. Non-finite numbers are written as null."""
-    found: dict[str, Any] = {}
+def _add_arrays(data: dict[str, Any], turn: Turn, packing: Packing) -> None:
+    """The arrays that only some turns have."""
+    credit = turn.credit
     for name in VALUES:
-        values = getattr(credit, name)
-        if values is not None:
-            found[name] = [value if math.isfinite(value) else None for value in values.tolist()]
+        if (values := getattr(credit, name)) is not None:
+            data[name] = packing.values(name, values)
     if credit.counterfactual_value is not None:
-        found["mixed"] = credit.counterfactual_value
-    return found
+        data["mixed"] = credit.counterfactual_value
+    for name in IDS:
+        if (ids := getattr(turn, name)) is not None:
+            data[name] = packing.ids(name, ids)
 
 
-def _credit_from_json(data: Mapping[str, Any]) -> Credit:
-    values = {
-        name: np.array([math.nan if value is None else value for value in data[name]], np.float32)
-        for name in VALUES
-        if name in data
-    }
+def _credit_from_json(data: Mapping[str, Any], unpacking: Unpacking) -> Credit:
     return Credit(
         failure=_failure_from_json(data["failure"]),
         advantage=data["advantage"],
         counterfactual_value=data.get("mixed"),
-        **values,
+        **{name: unpacking.values(name, data[name]) for name in VALUES if name in data},
     )
 
 
-def _turn_from_json(data: dict[str, Any], load_image: ImageLoader) -> Turn:
+def _turn_from_json(data: dict[str, Any], unpacking: Unpacking) -> Turn:
     logprobs = data["logprobs"]
     return Turn(
         role=data["role"],
         policy=data["policy"],
-        messages=tuple(_message_from_json(m, load_image) for m in data["messages"]),
-        prompt_ids=np.array(data["prompt_ids"], dtype=np.int32),
-        response_ids=np.array(data["response_ids"], dtype=np.int32),
-        logprobs=None if logprobs is None else np.array(logprobs, dtype=np.float32),
+        messages=unpacking.messages(data["messages"]),
+        prompt_ids=unpacking.prompt(data["prompt_ids"]),
+        response_ids=unpacking.ids("response_ids", data["response_ids"]),
+        logprobs=None if logprobs is None else unpacking.values("logprobs", logprobs),
         text=data["text"],
         policy_version=data["policy_version"],
         finish=data["finish"],
         usage=Usage(*data["usage"]) if "usage" in data else None,
         guided=data.get("guided", False),
         limit=data.get("limit", ""),
-        centralized_images=tuple(map(load_image, data.get("centralized_images", ()))),
-        credit=_credit_from_json(data),
+        later_versions=tuple(VersionRun(*run) for run in data.get("later_versions", ())),
+        centralized_images=tuple(map(unpacking.image, data.get("centralized_images", ()))),
+        credit=_credit_from_json(data, unpacking),
         links=TreeLinks(data["step"], data["last"], data["branch"], data.get("extends")),
-        **{name: np.array(data[name], dtype=np.int32) for name in IDS if name in data},
+        **{name: unpacking.ids(name, data[name]) for name in IDS if name in data},
     )
 
 
 def _step_to_json(step: Step) -> dict[str, Any]:
-    rewards = step.rewards
-    return {
+    data: dict[str, Any] = {
         "parent": step.parent,
         "turns": list(step.turns),
-        "rewards": {
-            "process": {role: reward_to_json(r) for role, r in rewards.process.items()},
-            "agent": {role: reward_to_json(r) for role, r in rewards.agent.items()},
-            "team": reward_to_json(rewards.team),
-        },
+        "rewards": _rewards_to_json(step.rewards),
         "metrics": dict(step.metrics),
-        **({"submissions": _submissions_to_json(step)} if step.submissions else {}),
-        **({"limit": step.limit} if step.limit else {}),
-        **({"final": True} if step.final else {}),
+    }
+    if step.submissions:
+        data["submissions"] = _submissions_to_json(step)
+    if step.limit:
+        data["limit"] = step.limit
+    if step.final:
+        data["final"] = True
+    return data
+
+
+def _rewards_to_json(rewards: Rewards) -> dict[str, Any]:
+    process, agent = rewards.process, rewards.agent
+    return {
+        "process": {role: reward_to_json(process[role]) for role in process} if process else {},
+        "agent": {role: reward_to_json(agent[role]) for role in agent} if agent else {},
+        "team": reward_to_json(rewards.team),
     }
 
 
 def _submissions_to_json(step: Step) -> dict[str, Any]:
-    return {
-        role: {
-            "question": shown.question,
-            "answer": shown.answer,
-            "criteria": shown.criteria,
-            "facts": dict(shown.facts),
-        }
-        for role, shown in step.submissions.items()
+    return {role: _submission_to_json(shown) for role, shown in step.submissions.items()}
+
+
+def _submission_to_json(shown: Submission) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "question": shown.question,
+        "answer": shown.answer,
+        "criteria": shown.criteria,
+        "facts": dict(shown.facts),
     }
+    if shown.level != "agent":
+        data["level"] = shown.level
+    return data
 
 
 def _step_from_json(data: dict[str, Any]) -> Step:
@@ -298,13 +260,11 @@ def _step_from_json(data: dict[str, Any]) -> Step:
 
 def reward_to_json(reward: Reward | None) -> float | dict[str, str] | None:
     """A number, or the failure as an object."""
-    match reward:
-        case None:
-            return None
-        case Scored(value):
-            return value
-        case Failed(reason, owner):
-            return {"failed": reason, "owner": owner}
+    if reward is None:
+        return None
+    if isinstance(reward, Scored):
+        return reward.value
+    return {"failed": reward.reason, "owner": reward.owner}
 
 
 def _reward_from_json(data: float | dict[str, str]) -> Reward:

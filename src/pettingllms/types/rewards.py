@@ -92,6 +92,7 @@ def total(rewards: Iterable[Reward | None]) -> Reward | None:
     return Scored(math.fsum(reward.value for reward in given if isinstance(reward, Scored)))
 
 
+SubmissionLevel = Literal["agent", "process"]
 TEAM = ""
 """Denotes the whole team in place of a role."""
 
@@ -105,6 +106,9 @@ class Submission:
     answer: str
     """The answer, which may be entirely model-generated."""
     criteria: str = ""
-    """What a judge should load_image at."""
+    """What a judge should look at."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """JSON-like facts for rule judges, never shown to an LLM judge."""
+    """JSON-like facts for rule judges, never shown to an LLM judge or to a verifier."""
+    level: SubmissionLevel = "agent"
+    """Which reward of a role the verdict becomes: `agent`, or `process` if it is about the reply of
+    this step alone. Verdicts on `TEAM` are team rewards."""

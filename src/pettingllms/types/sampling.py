@@ -6,7 +6,21 @@ from typing import NamedTuple, Protocol
 
 from pettingllms.types.messages import Image, Message
 from pettingllms.types.rewards import Failed
-from pettingllms.types.turns import Finish, Ids, LogProbs, Usage
+from pettingllms.types.turns import Finish, Ids, LogProbs, Usage, VersionRun
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """Which tokens a sampler may choose, after the temperature: the `top_k` likeliest (0: all), and
+    of these the likeliest whose probabilities reach `top_p`. The returned log-probs are those of
+    the truncated distribution."""
+
+    top_p: float = 1.0
+    top_k: int = 0
+
+
+WHOLE = Truncation()
+"""The whole distribution, which training samples from."""
 
 
 # Requests and samples are sent between processes by the thousand. Unpickling frozen dataclasses
@@ -25,6 +39,8 @@ class SampleRequest:
     """Requests of one task may be routed to one replica, for its prefix cache."""
     temperature: float = 1.0
     """Sampling temperature, which the returned log-probs include; 0 is greedy."""
+    truncation: Truncation = WHOLE
+    """Greedy sampling ignores it."""
     guide: str | None = None
     """JSON schema that constrains the reply. The returned log-probs are then not those of the
     policy, so no learner may train on the reply."""
@@ -54,6 +70,9 @@ class Sample:
     """Token counts of the server, where ids are the bytes of a text."""
     limit: str = ""
     """The context length of the model, if it cut the reply short of `max_tokens`."""
+    later_versions: tuple[VersionRun, ...] = ()
+    """Versions of the last tokens, if new weights arrived while the reply was sampled. The tokens
+    before them have `policy_version`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ records attached to it, so no stage can change the tokens that a policy is train
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,13 @@ Values = npt.NDArray[np.float32]
 """Numbers of a turn: one per token id, or one more."""
 Finish = Literal["stop", "length"]
 """Why sampling ended: a stop token, or the token limit."""
+
+
+class VersionRun(NamedTuple):
+    """Consecutive tokens of a reply that one version of a policy sampled."""
+
+    version: int
+    num_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,8 @@ class Turn:
     text: str
     """The decoded reply, which the environment reads."""
     policy_version: int | None
-    """Version of the policy that sampled the reply; None if no policy did."""
+    """Version of the policy that sampled the reply, the oldest one if its tokens have several; None
+    if no policy did."""
     finish: Finish = "stop"
     ends: Ids | None = None
     """End offset in `text` of each response token; None if unknown."""
@@ -100,6 +108,9 @@ class Turn:
     """Prompt of a centralized critic in place of `prompt_ids`, if there is one."""
     centralized_images: tuple[Image, ...] = ()
     """Images of that prompt."""
+    later_versions: tuple[VersionRun, ...] = ()
+    """Versions of the last tokens, if new weights arrived while the reply was sampled. The tokens
+    before them have `policy_version`."""
     credit: Credit = field(default_factory=Credit)
     links: TreeLinks = field(default_factory=TreeLinks)
 
@@ -113,7 +124,51 @@ class Turn:
         """Number of prompt tokens."""
         return len(self.prompt_ids) if self.usage is None else self.usage.prompt
 
+    @property
+    def version_runs(self) -> tuple[VersionRun, ...]:
+        """The versions of all tokens, oldest first; empty if no policy sampled them."""
+        if self.policy_version is None:
+            return ()
+        num_first = self.num_tokens - sum(run.num_tokens for run in self.later_versions)
+        return VersionRun(self.policy_version, num_first), *self.later_versions
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images of the prompt."""
+        return images_of(self.messages)
+
+    @property
+    def has_logprobs(self) -> bool:
+        """Whether the sampler reported log-probs."""
+        return self.logprobs is not None
+
+    def total_logprob(self) -> float:
+        """Log-prob of the whole reply; 0 without log-probs."""
+        return 0.0 if self.logprobs is None else float(self.logprobs.sum(dtype=float))
+
+    def repetition(self) -> float:
+        """Share of 4-grams of tokens that are repeated within the reply; 0 for a short reply."""
+        return repetition(self.response_ids)
+
     def prompt_key(self) -> Hashable:
         """Equal for turns with the same prompt ids and the same images."""
-        images = tuple(image.digest for image in images_of(self.messages))
-        return self.prompt_ids.tobytes(), images
+        return self.prompt_ids.tobytes(), tuple(image.digest for image in self.images)
+
+    def reply_key(self) -> Hashable:
+        """Equal for turns with the same text, apart from spaces around it."""
+        return self.text.strip()
+
+
+NGRAM = 4
+"""Length of the n-grams whose repetition is measured (rep-4 of Welleck et al., 2020)."""
+MIN_TOKENS = 32
+"""Minimum number of tokens of a reply whose repetition is measured."""
+
+
+def repetition(ids: Ids) -> float:
+    """Share of 4-grams of tokens that are repeated within a reply; 0 for a short reply."""
+    if len(ids) < MIN_TOKENS:
+        return 0.0
+    tokens = ids.tolist()
+    grams = [tuple(tokens[at : at + NGRAM]) for at in range(len(tokens) - NGRAM + 1)]
+    return 1 - len(set(grams)) / len(grams)

@@ -112,14 +112,17 @@ class Verifier:
 
     def _read(self, question: Question) -> JointAction | Reward:
         """Tokenize one question; a problem affects only this question. An answer that is too long
-        scores 0; a prompt that is too long fails."""
+        or that the tokenizer rejects scores 0; a prompt like that fails."""
         try:
-            joint_action = self._tokenizer.read(*question)
-            if joint_action is None and self._tokenizer.read(question[0], "") is not None:
-                return Scored(0.0)
+            is_fine = self._tokenizer.read(question[0], "") is not None
         except SamplerError as error:
             return Failed(str(error), "judge")
-        return joint_action or Failed(f"longer than {self.spec.max_tokens} tokens", "limit")
+        if not is_fine:
+            return Failed(f"longer than {self.spec.max_tokens} tokens", "limit")
+        try:
+            return self._tokenizer.read(*question) or Scored(0.0)
+        except SamplerError:
+            return Scored(0.0)
 
 
 def _probability(log_odds: float) -> float:

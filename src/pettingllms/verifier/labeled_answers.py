@@ -8,7 +8,7 @@ answers per question and turn, the question alone predicts nothing.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,21 @@ import numpy as np
 from pettingllms.config.verifier import VerifierConfig
 from pettingllms.errors import DataError
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Episode, Message, Turn
+from pettingllms.types import (
+    TEAM,
+    Episode,
+    Message,
+    Reward,
+    Scored,
+    Submission,
+    Turn,
+    user,
+)
 
 FORMAT = 1
 BUCKETS = 1_000_000
+RIGHT = 0.5
+"""Minimum score of a correct answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +50,14 @@ class Answer:
     so answers are balanced per turn."""
 
 
-def label(episodes: Iterable[Episode], config: VerifierConfig) -> list[Answer]:
-    """The answers of complete episodes, labeled by the role's success.
+Rule = Callable[[Submission], Reward]
+"""The ground truth of an environment."""
+
+
+def label(
+    episodes: Iterable[Episode], config: VerifierConfig, rule: Rule | None = None
+) -> list[Answer]:
+    """The answers of complete episodes, labeled by the role's success, or as submissions by a rule.
 
     A question is a task and a role; the environment's randomness is part of its difficulty.
     """
@@ -48,12 +65,29 @@ def label(episodes: Iterable[Episode], config: VerifierConfig) -> list[Answer]:
     for episode in episodes:
         if episode.failure is not None or episode.limit:
             continue
+        if rule is not None and any(step.submissions for step in episode.steps):
+            found += _submitted(episode, config, rule)
+            continue
         for number, turn in _answers(episode, config):
             correct = episode.success.get(turn.role)
             if correct is not None:
                 question = json.dumps([episode.env, episode.task.id, turn.role])
                 found.append(Answer(question, turn.messages, turn.text, correct, number))
     return found
+
+
+def _submitted(episode: Episode, config: VerifierConfig, rule: Rule) -> Iterator[Answer]:
+    """The submissions of roles, with what a verifier reads as a judge: question and answer. Who
+    gave an answer, and when, is no part of that."""
+    question = json.dumps([episode.env, episode.task.id])
+    for at in episode.main_branch():
+        for role, shown in episode.steps[at].submissions.items():
+            if role == TEAM or (config.roles and role not in config.roles):
+                continue
+            truth = rule(shown)
+            if isinstance(truth, Scored):
+                correct = truth.value >= RIGHT
+                yield Answer(question, (user(shown.question),), shown.answer, correct)
 
 
 def _answers(episode: Episode, config: VerifierConfig) -> Iterator[tuple[int, Turn]]:

@@ -1,12 +1,10 @@
 """Train a verifier: a head on a critic's model with binary cross-entropy, one optimizer step per
 batch, with a decaying learning rate."""
 
-import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from pettingllms.cluster.placement import usable_cores
 from pettingllms.cluster.start import find_device, ray_running
 from pettingllms.config import RunConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
@@ -44,21 +42,24 @@ def train_verifier(
         answers, spec, (config.verifier or VerifierConfig()).balance, notify
     )
     with ray_running(config.cluster):
-        return asyncio.run(_train(config, spec, joint_actions, progress))
+        from pettingllms.cluster.watched_run import run_watched
+
+        return run_watched(_train(config, spec, joint_actions, progress), config.cluster, notify)
 
 
 async def _train(
     config: RunConfig, spec: VerifierSpec, joint_actions: Sequence[JointAction], progress: Progress
 ) -> dict[str, bytes]:
     from pettingllms.cluster.learners import Learners
+    from pettingllms.cluster.reservation import local_places
 
     device, _ = find_device(config.cluster)
     section = config.verifier or VerifierConfig()
     once = {"num_minibatches": 1, "num_epochs": 1}
     learner = config.learner.over(section.num_steps).model_copy(update=once)
     critic_spec = spec.critic(learner, config.seed, section.lr, device)
-    num_gpus = 0.0 if device == "cpu" else 1.0
-    critic = Learners(critic_spec, num_gpus, max(1, usable_cores() // config.learner.num_ranks))
+    places = local_places(learner.num_ranks, 0.0 if device == "cpu" else 1.0)
+    critic = Learners(critic_spec, places)
     try:
         await critic.start(not config.cluster.address)
         return await fit(critic.call, joint_actions, section, config.seed, progress)

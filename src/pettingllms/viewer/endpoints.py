@@ -9,8 +9,8 @@ from pettingllms.errors import ConfigError
 from pettingllms.runs.diagnostics import diagnose
 from pettingllms.runs.trackers import METRICS_FILE
 from pettingllms.viewer.episode import Place, groups_of, shown_episode
-from pettingllms.viewer.index import Index
-from pettingllms.viewer.query import NO_STEP, EpisodeQuery, neighbors, query_page, visible_row
+from pettingllms.viewer.episode_index import EpisodeIndex
+from pettingllms.viewer.query import NO_STEP, EpisodeQuery, visible_row
 
 MAX_POINTS = 600
 """Points per curve; longer runs are averaged."""
@@ -24,9 +24,9 @@ MAX_CACHED = 4
 class Endpoints:
     """Answers the page's requests about the open runs."""
 
-    def __init__(self, indices: Sequence[Index]) -> None:
+    def __init__(self, indices: Sequence[EpisodeIndex]) -> None:
         self.indices = indices
-        self._groups: OrderedDict[tuple[str, str], Mapping[Place, Any]] = OrderedDict()
+        self._groups: OrderedDict[tuple[Any, ...], Mapping[Place, Any]] = OrderedDict()
 
     def overview(self) -> dict[str, Any]:
         """Name, config and progress of each run."""
@@ -45,7 +45,7 @@ class Endpoints:
 
     def episodes(self, run: int, query: EpisodeQuery) -> dict[str, Any]:
         """One page of the episode table."""
-        return query_page(self._index(run), query)
+        return self._index(run).page(query)
 
     def episode(self, run: int, n: int) -> dict[str, Any]:
         """One episode, with the comparison group of each turn."""
@@ -55,15 +55,18 @@ class Endpoints:
             raise ConfigError(f"episode {n}", ["is no longer in this run; go back to the table"])
         groups, whole = self._groups_near(index, row)
         shown = shown_episode(index.episode(row), index.run.reward, groups)
-        adjacent = neighbors(index, n)
+        adjacent = index.neighbors(n)
         return {"run": run, "n": n, "row": visible_row(row), "whole": whole, **adjacent, **shown}
 
-    def _groups_near(self, index: Index, row: dict[str, Any]) -> tuple[Mapping[Place, Any], bool]:
+    def _groups_near(
+        self, index: EpisodeIndex, row: dict[str, Any]
+    ) -> tuple[Mapping[Place, Any], bool]:
         if index.run.config is None:
             return {}, True
         whole = index.step_size(row) <= MAX_STEP_BYTES
         task = "" if whole else row["task"]
-        key = (str(index.run.folder / row["path"]), task)
+        # A step that is sampled again gets new numbers.
+        key = (str(index.run.folder / row["path"]), task, index.progress())
         if key not in self._groups:
             episodes = index.same_step(row, task)
             self._groups[key] = groups_of(episodes, index.run.config, row["step"])
@@ -71,7 +74,7 @@ class Endpoints:
                 self._groups.popitem(last=False)
         return self._groups[key], whole
 
-    def _index(self, run: int) -> Index:
+    def _index(self, run: int) -> EpisodeIndex:
         if not 0 <= run < len(self.indices):
             raise ConfigError(
                 f"run {run}",
@@ -79,7 +82,7 @@ class Endpoints:
             )
         return self.indices[run]
 
-    def _run(self, index: Index) -> dict[str, Any]:
+    def _run(self, index: EpisodeIndex) -> dict[str, Any]:
         run = index.run
         same_name = [other for other in self.indices if other.run.name == run.name]
         name = f"{run.path.resolve().parent.name}/{run.name}" if len(same_name) > 1 else run.name
@@ -95,9 +98,8 @@ class Endpoints:
         }
 
 
-def _progress(index: Index) -> dict[str, Any]:
-    with index.open() as db:
-        num, last = db.execute("SELECT COUNT(*), MAX(n) FROM episodes").fetchone()
+def _progress(index: EpisodeIndex) -> dict[str, Any]:
+    num, last = index.progress()
     metrics = index.run.folder / METRICS_FILE
     return {
         "num_episodes": num,

@@ -16,6 +16,7 @@ from pettingllms.config import RewardConfig, RunConfig
 from pettingllms.types import Episode, Failed, Group, Image, Message, Turn
 from pettingllms.types.records import reward_to_json
 from pettingllms.viewer.submissions import judged_turn, shown_submissions
+from pettingllms.viewer.team_graphs import proposed_team
 
 LEVELS = ("process", "agent", "team")
 
@@ -44,6 +45,7 @@ def shown_episode(
                 "reward": reward_to_json(turn_reward(episode, turn, weights)),
                 "group": groups.get((episode.id, number)),
                 "judged": judged_turn(episode, turn),
+                "team": proposed_team(episode, turn),
             }
         )
     return {
@@ -145,6 +147,7 @@ def _turn(turn: Turn) -> dict[str, Any]:
         "role": turn.role,
         "policy": turn.policy,
         "version": turn.policy_version,
+        "last_version": turn.version_runs[-1].version if turn.version_runs else None,
         "text": turn.text,
         "finish": turn.finish,
         "branch": turn.links.branch,
@@ -212,7 +215,7 @@ def groups_of(
         for number, turn in enumerate(episode.turns)
     }
     group_by_place: dict[Place, dict[str, Any]] = {}
-    for group in algorithm.groups(episodes):
+    for group in algorithm.groups(algorithm.shaped(episodes)):
         data = _group_data(group, places)
         for member in group.members:
             group_by_place |= {places[id(turn)]: data for turn in member.turns}

@@ -6,13 +6,15 @@ from typing import Any
 
 from pettingllms.runs.folder import write_whole
 from pettingllms.viewer.endpoints import Endpoints
-from pettingllms.viewer.index import Index
+from pettingllms.viewer.episode_index import EpisodeIndex
 from pettingllms.viewer.page import standalone_page
 
 NUM_EPISODES = 200
 
 
-def export_page(indices: Sequence[Index], path: Path, num_episodes: int = NUM_EPISODES) -> int:
+def export_page(
+    indices: Sequence[EpisodeIndex], path: Path, num_episodes: int = NUM_EPISODES
+) -> int:
     """Write the page and return how many episodes it contains, evenly spaced over each run."""
     for index in indices:
         index.update()
@@ -33,10 +35,9 @@ def export_page(indices: Sequence[Index], path: Path, num_episodes: int = NUM_EP
     return sum(len(run["episodes"]) for run in runs)
 
 
-def evenly_spaced(index: Index, count: int) -> list[int]:
+def evenly_spaced(index: EpisodeIndex, count: int) -> list[int]:
     """Row numbers at even distances in order, including the first and the last."""
-    with index.open() as db:
-        numbers = [row["n"] for row in db.execute("SELECT n FROM episodes ORDER BY step, start")]
+    numbers = index.numbers()
     if len(numbers) <= count:
         return numbers
     last = len(numbers) - 1

@@ -1,4 +1,4 @@
-"""An SQLite index of a run's episodes, for sorting, filtering, full-text search and paging.
+"""An SQLite index of episodes in JSON lines, for sorting, filtering, full-text search and paging.
 
 A row stores the file and byte range of its episode, so each file is scanned once and an episode is
 loaded only when opened. Growing files are followed; the newest are read first, so that a long run
@@ -21,6 +21,9 @@ from typing import Any, TypeVar, cast
 
 from pettingllms.errors import RecordError
 from pettingllms.types import Episode, episode_from_json, image_loader
+from pettingllms.types.episode_files import LINES
+from pettingllms.viewer.blocks import INVALID_LINE
+from pettingllms.viewer.query import EpisodeQuery, as_row, neighbors, query_page
 from pettingllms.viewer.rows import COLUMNS, row_of, words_of
 from pettingllms.viewer.sources import ViewedRun
 
@@ -29,17 +32,7 @@ VERSION = 1
 """Schema version; an index with another version is rebuilt."""
 BATCH = 200
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-INVALID_LINE = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
-"""Raised by reading or storing a line that is not an episode."""
 ResultT = TypeVar("ResultT")
-JSON_COLUMNS = ("outcomes", "rewards", "roles")
 TABLES = f"""
 CREATE TABLE files (path TEXT PRIMARY KEY, step INTEGER, head TEXT, done INTEGER);
 CREATE TABLE episodes (
@@ -128,7 +121,11 @@ class Index:
         self._prepare()
         with self.open() as db:
             db.execute("PRAGMA synchronous = OFF")  # lost rows are read again
-            files = self.run.episode_files()
+            files = {
+                path: step
+                for path, step in self.run.episode_files().items()
+                if path.suffix == LINES
+            }
             found = db.execute("SELECT * FROM files")
             known = {self.run.folder / row["path"]: row for row in found}
             changed, problem = bool(known.keys() - files.keys()), cast("RecordError | None", None)
@@ -193,7 +190,6 @@ class Index:
     def _insert(
         self, db: sqlite3.Connection, file: File, line: bytes, row: dict[str, Any], words: str
     ) -> None:
-        row |= {name: json.dumps(row[name]) for name in JSON_COLUMNS}
         row |= {
             "path": self._name(file.path),
             "step": file.step,
@@ -204,6 +200,14 @@ class Index:
         insert = f"INSERT INTO episodes ({names}) VALUES ({marks})"  # noqa: S608 - fixed names
         found = db.execute(insert, [*row.values()])
         db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (found.lastrowid, words))
+
+    def page(self, query: EpisodeQuery) -> dict[str, Any]:
+        """One page of rows and the number of matches."""
+        return query_page(self, query)
+
+    def neighbors(self, n: int) -> dict[str, int | None]:
+        """The rows before and after a row, in the order they were indexed."""
+        return neighbors(self, n)
 
     def row(self, n: int) -> dict[str, Any] | None:
         """One row of the index."""
@@ -230,14 +234,19 @@ class Index:
 
     def num_episodes(self) -> int:
         """Number of episodes indexed so far."""
+        return self.progress()[0]
+
+    def progress(self) -> tuple[int, int | None]:
+        """Number of episodes indexed so far, and the last one's number."""
         with self.open() as db:
-            return int(db.execute("SELECT COUNT(*) FROM episodes").fetchone()[0])
+            num, last = db.execute("SELECT COUNT(*), MAX(n) FROM episodes").fetchone()
+        return int(num), last
 
-
-def as_row(found: sqlite3.Row) -> dict[str, Any]:
-    """A row with its JSON columns decoded."""
-    row = dict(found)
-    return row | {name: json.loads(row[name]) for name in JSON_COLUMNS}
+    def numbers(self) -> list[int]:
+        """The numbers of all episodes in the order of steps."""
+        with self.open() as db:
+            found = db.execute("SELECT n FROM episodes ORDER BY step, start")
+            return [int(row["n"]) for row in found]
 
 
 def _resume_file(path: Path, step: int, known: sqlite3.Row | None) -> File:

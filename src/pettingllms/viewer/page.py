@@ -13,8 +13,8 @@ from typing import Any
 STATIC = Path(__file__).parent / "static"
 SCRIPTS = (
     "vendor/preact.js", "vendor/hooks.js", "vendor/htm.js", "vendor/uplot.js",
-    "source.js", "text.js", "boards.js", "charts.js", "runs.js", "table.js", "episode.js",
-    "app.js",
+    "source.js", "text.js", "boards.js", "teams.js", "charts.js", "runs.js", "table.js",
+    "episode.js", "app.js",
 )  # fmt: skip
 STYLES = ("vendor/uplot.css", "app.css")
 FILES = {name: STATIC / name for name in (*SCRIPTS, *STYLES)}

@@ -1,10 +1,14 @@
-"""Queries on the episode index: filters, sort order and page."""
+"""Queries on episodes: filters, sort order and page, and their form in SQL."""
 
+import json
+import sqlite3
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pettingllms.errors import ConfigError, nearest
-from pettingllms.viewer.index import Index, as_row
+
+if TYPE_CHECKING:
+    from pettingllms.viewer.index import Index
 
 SORTS = (
     "step", "id", "task", "kind", "success", "reward", "steps", "replies", "tokens", "failed",
@@ -17,6 +21,7 @@ OUTCOMES: dict[str, str] = {
     "failed": "failure IS NOT NULL",
     "none": "success IS NULL",
 }
+JSON_COLUMNS = ("outcomes", "rewards", "roles")
 MAX_PAGE = 500
 NO_STEP = 2**62
 
@@ -37,7 +42,7 @@ class EpisodeQuery:
     count: int = 50
 
 
-def query_page(index: Index, query: EpisodeQuery) -> dict[str, Any]:
+def query_page(index: "Index", query: EpisodeQuery) -> dict[str, Any]:
     """One page of rows and the total number of matches."""
     if query.sort not in SORTS:
         raise ConfigError("sort", [nearest(query.sort, SORTS)])
@@ -61,12 +66,18 @@ def _order(query: EpisodeQuery) -> str:
     return f"{query.sort} IS NULL, {query.sort} {down}, step DESC, start"
 
 
+def as_row(found: sqlite3.Row) -> dict[str, Any]:
+    """A row with its JSON columns decoded."""
+    row = dict(found)
+    return row | {name: json.loads(row[name]) for name in JSON_COLUMNS}
+
+
 def visible_row(row: dict[str, Any]) -> dict[str, Any]:
     """A row without the columns that the page does not use."""
     return {name: value for name, value in row.items() if name not in ("path", "start", "size")}
 
 
-def neighbors(index: Index, n: int) -> dict[str, int | None]:
+def neighbors(index: "Index", n: int) -> dict[str, int | None]:
     """The rows before and after a row, in the order they were indexed."""
     with index.open() as db:
         previous = db.execute("SELECT MAX(n) FROM episodes WHERE n < ?", (n,)).fetchone()[0]

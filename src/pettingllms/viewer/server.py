@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 
 from pettingllms.errors import PettingError, describe
 from pettingllms.viewer.endpoints import Endpoints, parse_query
-from pettingllms.viewer.index import Index
+from pettingllms.viewer.episode_index import EpisodeIndex
 from pettingllms.viewer.page import FILES, TYPES, page
 
 POLICY = (
@@ -45,7 +45,7 @@ class ViewServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, indices: Sequence[Index], port: int = 0) -> None:
+    def __init__(self, indices: Sequence[EpisodeIndex], port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), Handler)
         self.key = secrets.token_urlsafe(16)
         self.endpoints = Endpoints(indices)
@@ -77,7 +77,7 @@ class ViewServer(ThreadingHTTPServer):
         self._follower.join()
         self.server_close()
 
-    def _follow(self, indices: Sequence[Index]) -> None:
+    def _follow(self, indices: Sequence[EpisodeIndex]) -> None:
         while not self._stop.is_set():
             for at, index in enumerate(indices):
                 try:

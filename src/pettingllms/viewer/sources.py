@@ -6,7 +6,6 @@ its id only, and groups are recomputed only for algorithms that ship with the pa
 
 import json
 import math
-import re
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,10 +19,10 @@ from pettingllms.config.section import EnvConfig
 from pettingllms.config.user_code import named_code
 from pettingllms.errors import ConfigError, RecordError, describe
 from pettingllms.registry import ALGORITHMS
-from pettingllms.runs.folder import CONFIG_FILE, EPISODES, VERSIONS_FILE
+from pettingllms.runs.folder import CONFIG_FILE, VERSIONS_FILE
 from pettingllms.runs.trackers import METRICS_FILE
-
-STEP = re.compile(r"step-(\d+)")
+from pettingllms.types.episode_files import EPISODES, LINES, SINGLE, step_of
+from pettingllms.types.shards import SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +55,10 @@ class ViewedRun:
     def episode_files(self) -> dict[Path, int]:
         """All episode files with their training step, or 0 without one."""
         if self.path.is_file():
-            return {self.path: _step_of(self.path)}
-        found = [self.path / f"{EPISODES}.jsonl", *(self.path / EPISODES).glob("*.jsonl")]
-        return {path: _step_of(path) for path in found if path.is_file()}
+            return {self.path: step_of(self.path) or 0}
+        folder = self.path / EPISODES
+        found = [self.path / SINGLE, *folder.glob(f"*{LINES}"), *folder.glob(f"*{SUFFIX}")]
+        return {path: step_of(path) or 0 for path in found if path.is_file()}
 
     def metrics(self) -> list[dict[str, Any]]:
         """The metrics of every step; a repeated step keeps its last row."""
@@ -145,8 +145,3 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     fits = isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
     return value if fits else str(value)
-
-
-def _step_of(path: Path) -> int:
-    found = STEP.search(path.stem)
-    return int(found[1]) if found else 0

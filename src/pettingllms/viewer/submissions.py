@@ -21,13 +21,15 @@ def shown_submissions(episode: Episode) -> dict[str, dict[str, Any]]:
 
 
 def judged_turn(episode: Episode, turn: Turn) -> list[str]:
-    """Submissions whose verdicts reward a turn: those of its role and of the team."""
+    """Submissions whose verdicts reward a turn: those of its role and of the team. A verdict on a
+    single reply rewards no earlier turn."""
     places = {id(step): at for at, step in enumerate(episode.steps)}
     return [
         _name(places[id(step)], role)
         for step in episode.reward_steps(turn)
-        for role in step.submissions
+        for role, shown in step.submissions.items()
         if role in (turn.role, TEAM)
+        and (role == TEAM or shown.level == "agent" or places[id(step)] == turn.links.step)
     ]
 
 
@@ -37,7 +39,9 @@ def _name(step: int, role: str) -> str:
 
 def _verdict(step: Step, role: str) -> float | dict[str, str] | None:
     """A score from 0 to 1, the judge's failure, or None without a verdict."""
-    reward = step.rewards.team if role == TEAM else step.rewards.agent.get(role)
+    level = step.submissions[role].level
+    of_roles = step.rewards.process if level == "process" else step.rewards.agent
+    reward = step.rewards.team if role == TEAM else of_roles.get(role)
     score = step.metrics.get(f"judged_{role}" if role else "judged")
     match reward:
         case Failed(reason, "judge"):

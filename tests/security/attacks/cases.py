@@ -75,7 +75,7 @@ def named(name: str) -> list[int]:
     return found
 
 
-def nobody_left(scene: Scene) -> bool:
+def no_process_left(scene: Scene) -> bool:
     return not named(scene.known["token"][:15]) and scene.outcome.seconds < SMALL.seconds
 
 

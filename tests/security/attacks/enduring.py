@@ -13,7 +13,7 @@ from attacks.cases import (
     ends,
     left_and_ended,
     next_finds,
-    nobody_left,
+    no_process_left,
     says,
     victim_lives,
 )
@@ -158,7 +158,7 @@ def counted(source: str, tried: int, allowed: int, outside_number: int) -> Case:
 
 def orphan(act: str) -> Case:
     source = ORPHAN.format(act=act)
-    return Case(source, nobody_left, source.replace(act, CLOSED), left_and_ended)
+    return Case(source, no_process_left, source.replace(act, CLOSED), left_and_ended)
 
 
 IGNORING = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(30)"
@@ -176,7 +176,7 @@ for number in range(1, 65):
     except OSError: pass
 os._exit(7)
 """
-EVERYBODY = """
+KILL_ALL = """
 import os, signal
 if not os.fork():
     signal.pause()
@@ -236,13 +236,13 @@ OUTLIVING = {
     "an orphan that writes on": orphan("\n    while True: os.write(1, b'x')"),
     "an orphan that is never the same": orphan(REFORK),
     "an end to all other processes": Case(
-        EVERYBODY.format(signal=15), victim_lives,
+        KILL_ALL.format(signal=15), victim_lives,
         "import os, signal, subprocess\n"
         "one = subprocess.Popen(['sleep', '30'], start_new_session=True)\n"
         "os.killpg(one.pid, signal.SIGTERM); print(one.wait())", says("-15"),
     ),
     "an end to all that stop it": Case(
-        EVERYBODY.format(signal=9), victim_lives,
+        KILL_ALL.format(signal=9), victim_lives,
         "import os, signal, subprocess\n"
         "one = subprocess.Popen(['sleep', '30'], start_new_session=True)\n"
         "os.killpg(one.pid, signal.SIGKILL); print(one.wait())", says("-9"),

@@ -16,12 +16,12 @@ near = pytest.approx
 
 
 def bandits(task: str, *values: float) -> list[Episode]:
-    """One-turn plays of one task by role a, paid to the team."""
+    """One-turn episodes of one task by role a, with team rewards."""
     return [linear(task, n, ("a", rewards(team=value))) for n, value in enumerate(values)]
 
 
 def pair(task: str, number: int, a: float, b: float) -> Episode:
-    """a then b, each paid for itself at the end."""
+    """a then b, each with an agent reward at the end."""
     return linear(task, number, ("a", rewards()), ("b", rewards(agent={"a": a, "b": b})))
 
 
@@ -41,7 +41,7 @@ def test_levels_are_mixed_by_their_weights() -> None:
     assert role_reward(episode, "a", mix) == Scored((2 + 5) + 0.5 * 10 + 25)
 
 
-def test_nothing_paid_is_a_failure_and_not_a_zero() -> None:
+def test_a_missing_reward_is_a_failure_and_not_a_zero() -> None:
     episode = linear("t", 0, ("a", rewards()))
     assert isinstance(turn_reward(episode, episode.turns[0], RewardConfig()), Failed)
     assert isinstance(role_reward(episode, "a", RewardConfig()), Failed)
@@ -85,10 +85,10 @@ def test_dr_grpo_does_not_divide() -> None:
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "dr_mas", "rloo", "magrpo"])
-@pytest.mark.parametrize("paid", [0.1, 0.7, -0.4])
-def test_plays_that_were_paid_alike_get_exactly_nothing(name: str, paid: float) -> None:
+@pytest.mark.parametrize("reward", [0.1, 0.7, -0.4])
+def test_equal_rewards_give_advantages_of_exactly_zero(name: str, reward: float) -> None:
     """So that `learner.skip_zero` leaves them out. The mean of three times 0.1 is not 0.1."""
-    plays = bandits("t", paid, paid, paid)
+    plays = bandits("t", reward, reward, reward)
     make_algorithm(name).assign(plays)
     assert [advantages(play)[0] for play in plays] == [0, 0, 0]
 
@@ -107,7 +107,7 @@ def test_at_grpo_compares_siblings_of_one_decision_alone() -> None:
     assert advantages(second) == near([-math.sqrt(0.5), math.sqrt(0.5)], rel=1e-5)
 
 
-def test_magrpo_pays_all_roles_the_teams_return_from_their_turn_on() -> None:
+def test_magrpo_credits_all_roles_with_the_teams_return_from_their_turn_on() -> None:
     plays = [
         linear("t", 0, ("a", rewards(team=1.0)), ("b", rewards(team=2.0))),
         linear("t", 1, ("a", rewards(team=5.0)), ("b", rewards(team=4.0))),
@@ -180,7 +180,7 @@ def test_the_roles_of_one_play_are_no_comparison() -> None:
 
 
 def test_a_fine_that_only_some_siblings_had_is_compared() -> None:
-    """Two legal replies have no pay of their own, the third is fined."""
+    """Two legal replies have no reward, the third is fined."""
     episode = siblings("t", "a", [0.0, 0.0, -0.5])
     for step in episode.steps[:2]:
         step.rewards = rewards()
@@ -190,8 +190,8 @@ def test_a_fine_that_only_some_siblings_had_is_compared() -> None:
     assert fined < 0
 
 
-def test_what_a_play_that_is_over_was_not_paid_is_zero() -> None:
-    """Replies are played on; the agent pays for a call, which only the first made."""
+def test_a_reward_missing_from_a_finished_episode_is_zero() -> None:
+    """Both replies have continuations; only the first made a call, which costs agent reward."""
     episode = siblings("t", "a", [0.0, 0.0])
     for at, own in enumerate(episode.turns):
         episode.steps[at].rewards = rewards(agent={"a": -1.0} if at == 0 else None)
@@ -202,8 +202,8 @@ def test_what_a_play_that_is_over_was_not_paid_is_zero() -> None:
     assert called < 0 < silent
 
 
-def test_siblings_are_compared_by_the_outcomes_that_all_were_paid() -> None:
-    """One reply ends the play and is paid for the outcome; the others are not yet."""
+def test_siblings_are_compared_by_the_outcomes_that_all_have() -> None:
+    """One reply ends the episode and has an outcome reward; the others have none yet."""
     episode = siblings("t", "a", [0.0, 0.0, 1.0])
     episode.steps[0].rewards = rewards(process={"a": 0.0}, team=1.0)
     make_algorithm("at_grpo").assign([episode])
@@ -286,13 +286,13 @@ def test_remove_role() -> None:
     assert silent == [None] * 3
 
 
-def test_nobody_is_credited_with_a_fine_for_silence() -> None:
+def test_no_role_is_credited_with_a_fine_for_silence() -> None:
     fined = removals("t", 0, ("a", "b"), 4.0, {"a": 5.0}, fine=-10.0)
     make_algorithm("remove_role").assign([fined])
     assert fined.turns[0].credit.advantage == -1.0
 
 
-def test_a_replay_that_ended_unpaid_is_worth_nothing_whatever_replies_weigh() -> None:
+def test_a_replay_without_rewards_has_return_zero_for_any_process_weight() -> None:
     for process in (0.0, 1.0):
         episode = removals("t", 0, ("a", "b"), 4.0, {"a": 0.0, "b": 0.0})
         for role in ("a", "b"):
@@ -303,15 +303,15 @@ def test_a_replay_that_ended_unpaid_is_worth_nothing_whatever_replies_weigh() ->
         assert advantages(episode)[:2] == near([4.0, 4.0])
 
 
-def test_a_role_is_paid_for_its_own_replies_and_without_them_it_is_not() -> None:
+def test_a_role_keeps_its_own_rewards_and_its_removal_forgoes_them() -> None:
     episode = removals("t", 0, ("a", "b"), 4.0, {"a": 3.0})
     episode.steps[0].rewards = rewards(process={"a": 0.5}, agent={"a": 0.25})
     make_algorithm("remove_role").assign([episode])
     assert episode.turns[0].credit.advantage == 0.5 + 0.25 + 4 - 3
 
 
-def test_a_turn_that_nobody_wrote_is_trained_on_by_nobody() -> None:
-    """Silent turns of a replay stand in the episode, and other algorithms may read it too."""
+def test_no_algorithm_trains_on_silent_turns() -> None:
+    """The episode contains the silent turns of a replay, and other algorithms may read it too."""
     episodes = [removals("t", n, ("a", "b"), 4.0 + n, {"a": 1.0, "b": 2.0}) for n in range(2)]
     for name in ALGORITHMS.names():
         make_algorithm(name).assign(episodes)

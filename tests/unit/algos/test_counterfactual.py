@@ -18,7 +18,7 @@ def replay(env: Any, kind: str = "resampled", answer: Any = sing, **options: Any
 
 
 def errors(num_replays: int) -> list[float]:
-    """Estimate less truth, for every turn of a trunk."""
+    """Estimate minus truth, for every turn of the main branches."""
     episodes = replay(Choir(), num_replays=num_replays)
     make_algorithm("counterfactual").assign(episodes)
     found = []
@@ -117,7 +117,7 @@ def test_turns_beyond_the_cap_are_not_trained_on() -> None:
 
 
 class Fragile(Relay):
-    """Breaks at a reply of 9, or where somebody is silent."""
+    """Breaks at a reply of 9, or where a role is silent."""
 
     def step(self, state, replies):
         if {"9", ""} & set(replies.values()):
@@ -125,7 +125,7 @@ class Fragile(Relay):
         return super().step(state, replies)
 
 
-def test_a_failed_replay_is_trained_on_by_nobody_and_stands_in_no_baseline() -> None:
+def test_a_failed_replay_is_excluded_from_training_and_from_baselines() -> None:
     def notify(request, number):
         return "295"[number] if request.num_samples > 1 else "1"
 

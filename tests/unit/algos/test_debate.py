@@ -24,8 +24,8 @@ OWN_SCORE_ALONE = {
 }
 
 
-def debate(number: int, *rounds: Mapping[str, float | Failed | None], **paid: float) -> Episode:
-    """A play in which all roles answer at the same time; `team` is paid at the end."""
+def debate(number: int, *rounds: Mapping[str, float | Failed | None], **outcome: float) -> Episode:
+    """An episode in which all roles answer at the same time; `team` is the reward at the end."""
     episode = Episode(f"t/{number}", "hand-v1", Task("t"), 0)
     for at, scores in enumerate(rounds):
         first = len(episode.turns)
@@ -35,7 +35,7 @@ def debate(number: int, *rounds: Mapping[str, float | Failed | None], **paid: fl
             for role, score in scores.items()
             if score is not None
         }
-        team = Scored(paid["team"]) if "team" in paid and at == len(rounds) - 1 else None
+        team = Scored(outcome["team"]) if "team" in outcome and at == len(rounds) - 1 else None
         entered = tuple(range(first, len(episode.turns)))
         episode.steps.append(Step(at - 1 if at else None, entered, Rewards(process, team=team)))
     episode.last = len(rounds) - 1
@@ -48,7 +48,7 @@ def by_key(groups: list[Group]) -> dict[tuple[object, ...], list[float]]:
 
 
 def test_a_role_is_compared_with_itself_in_the_same_round_of_the_other_plays() -> None:
-    """In the second play a's right answer brings b over; in the first nobody is right."""
+    """In the second episode a's right answer persuades b; in the first no role is right."""
     plays = [
         debate(0, {"a": 0.0, "b": 0.0}, {"a": 0.0, "b": 0.0}),
         debate(1, {"a": 1.0, "b": 0.0}, {"a": 1.0, "b": 1.0}),

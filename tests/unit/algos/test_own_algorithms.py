@@ -1,4 +1,4 @@
-"""An algorithm of one's own that breaks its contract is named, before anything learns from it."""
+"""A user's algorithm that breaks its contract is named in an error before training starts."""
 
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def test_numbers_of_an_array_are_taken_as_such() -> None:
     assert {type(number) for number in assign(Own())} == {float}
 
 
-def test_a_need_that_nobody_provides_is_refused_where_the_class_is_written() -> None:
+def test_an_unknown_need_is_refused_where_the_class_is_written() -> None:
     with pytest.raises(TypeError, match="Own.needs has unknown 'fork'; did you mean 'forks'?"):
 
         class Own(Grpo):

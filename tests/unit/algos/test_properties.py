@@ -85,7 +85,7 @@ def test_the_order_of_episodes_does_not_matter(name: str, table, chance: int) ->
 
 @pytest.mark.parametrize("name", ALL)
 @given(table=tables, chance=st.integers(0, 2**32))
-def test_where_a_turn_stands_in_the_list_does_not_matter(name: str, table, chance: int) -> None:
+def test_the_position_of_a_turn_in_the_list_does_not_matter(name: str, table, chance: int) -> None:
     episodes = batch(name, table)
     make_algorithm(name).assign(episodes)
     expected = {id(turn): turn.credit.advantage for e in episodes for turn in e.turns}

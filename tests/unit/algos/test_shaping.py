@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.algos.shaping import DebateConfig, following, leading, majority, shaped_score
+from pettingllms.algos.debate import DebateConfig
+from pettingllms.algos.shaping import following, leading, majority, shaped_score
 
 near = pytest.approx
 
@@ -70,7 +71,7 @@ def test_all_parts_add_up() -> None:
     }
 
 
-def test_leading_others_to_the_right_answer_pays() -> None:
+def test_leading_others_to_the_right_answer_is_rewarded() -> None:
     one = [{"a": 1.0, "b": 0.0, "c": 0.0}, {"a": 1.0, "b": 1.0, "c": 0.0}]
     both = [{"a": 1.0, "b": 0.0, "c": 0.0}, {"a": 1.0, "b": 1.0, "c": 1.0}]
     assert leading(one, "a", 0, PRICES) == near(0.3 / 2)
@@ -95,12 +96,12 @@ def test_who_moved_away_from_my_answer_was_not_led_by_it() -> None:
     assert leading(rounds, "a", 0, PRICES) == 0
 
 
-def test_changing_ones_own_mind_leads_nobody() -> None:
+def test_a_role_that_changes_only_its_own_answer_leads_no_other() -> None:
     rounds = [{"a": 1.0, "b": 0.0}, {"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 0.0}]
     assert [leading(rounds, "a", at, PRICES) for at in range(3)] == [0, 0, 0]
 
 
-def test_following_a_right_majority_pays() -> None:
+def test_following_a_right_majority_is_rewarded() -> None:
     rounds = [{"a": 0.0, "b": 1.0, "c": 1.0, "d": 0.0}, {"a": 1.0, "b": 1.0, "c": 1.0, "d": 0.0}]
     assert following(rounds, "a", 1, PRICES) == 0.1
     assert following(rounds, "d", 1, PRICES) == 0
@@ -121,21 +122,57 @@ def test_finding_the_right_answer_against_the_majority_is_not_following() -> Non
     assert following(rounds, "a", 1, PRICES) == 0
 
 
-def test_leaving_a_right_majority_is_paid_by_the_score_alone() -> None:
+def test_leaving_a_right_majority_costs_only_the_score() -> None:
     rounds = [{"a": 1.0, "b": 1.0, "c": 1.0}, {"a": 0.0, "b": 1.0, "c": 1.0}]
     assert following(rounds, "a", 1, PRICES) == 0
 
 
-def test_a_role_that_had_no_answer_is_paid_for_following_and_not_for_having_been_led_astray() -> (
-    None
-):
+def test_a_role_that_had_no_answer_is_rewarded_for_following_and_not_fined_for_it() -> None:
     heard = {"a": None, "b": 1.0, "c": 1.0}
     assert following([heard, {"a": 1.0}], "a", 1, PRICES) == 0.1
     heard = {"a": None, "b": 0.0, "c": 0.0}
     assert following([heard, {"a": 0.0}], "a", 1, PRICES) == 0
 
 
-def test_in_the_first_round_nobody_follows_and_in_the_last_nobody_leads() -> None:
+AGAINST = DebateConfig(against_majority=0.25, lead_opposite=0.5)
+
+
+def test_becoming_right_against_a_wrong_majority_is_rewarded_and_the_opposite_costs() -> None:
+    """Published as alpha_0."""
+    rounds = [{"a": 0.0, "b": 0.0, "c": 0.0}, {"a": 1.0, "b": 0.0, "c": 0.0}]
+    assert following(rounds, "a", 1, AGAINST) == 0.25
+    rounds = [{"a": 1.0, "b": 1.0, "c": 1.0}, {"a": 0.0, "b": 1.0, "c": 1.0}]
+    assert following(rounds, "a", 1, AGAINST) == -0.25
+    tie = [{"a": 0.0, "b": 0.0, "c": 1.0}, {"a": 1.0, "b": 0.0, "c": 1.0}]
+    assert following(tie, "a", 1, AGAINST) == 0
+    unheard = [{"a": None, "b": 0.0, "c": 0.0}, {"a": 1.0}]
+    assert following(unheard, "a", 1, AGAINST) == 0
+
+
+def test_a_wrong_answer_before_others_become_right_is_rewarded_and_the_opposite_costs() -> None:
+    """Published as beta_0."""
+    rounds = [{"a": 0.0, "b": 0.0, "c": 0.0}, {"a": 0.0, "b": 1.0, "c": 0.0}]
+    assert leading(rounds, "a", 0, AGAINST) == 0.5 / 2
+    rounds = [{"a": 1.0, "b": 1.0, "c": 1.0}, {"a": 1.0, "b": 0.0, "c": 0.0}]
+    assert leading(rounds, "a", 0, AGAINST) == -0.5
+    both = [{"a": 0.0, "b": 0.0, "c": 1.0}, {"a": 0.0, "b": 1.0, "c": 0.0}]
+    assert leading(both, "a", 0, AGAINST) == near(0.5 / 2 - 0.1 / 2)
+
+
+def test_alpha_scales_bonuses_and_leaves_scores_alone() -> None:
+    rounds = [{"a": 1.0, "b": 0.0}, {"a": 1.0, "b": 1.0}]
+    scaled = DebateConfig(gamma=0.5, alpha=2.0, follow_right=0.1, lead_right=0.3)
+    assert all_worth(rounds, scaled) == {
+        (0, "a"): near(1 + 0.5 + 2 * 0.3),
+        (0, "b"): near(0 + 0.5),
+        (1, "a"): 1.0,
+        (1, "b"): near(1 + 2 * 0.1),
+    }
+    off = DebateConfig(gamma=0.5, alpha=0.0, follow_right=0.1, lead_right=0.3)
+    assert all_worth(rounds, off) == all_worth(rounds, SCORES_ALONE)
+
+
+def test_no_role_follows_in_the_first_round_or_leads_in_the_last() -> None:
     rounds = [{"a": 1.0, "b": 0.0}]
     assert following(rounds, "a", 0, PRICES) == leading(rounds, "a", 0, PRICES) == 0
 
@@ -171,7 +208,7 @@ def test_a_score_is_right_from_right_at_on() -> None:
     assert leading(rounds, "b", 0, PRICES) == 0.3
 
 
-def test_a_role_that_nobody_listened_to_is_paid_for_nothing_but_its_own_answers() -> None:
+def test_a_role_without_followers_is_rewarded_for_its_own_answers_only() -> None:
     """The others stay wrong: what is left of the means is the role's own share of them."""
     alone = {"a": 1.0, "b": 0.0, "c": 0.0}
     rounds = [alone, alone, alone]
@@ -192,7 +229,7 @@ def test_nothing_follows_from_a_round_in_which_the_roles_own_score_failed() -> N
     assert following(rounds, "a", 1, PRICES) == 0
 
 
-def test_a_role_without_an_answer_leads_and_follows_nobody_but_gets_its_share_of_later() -> None:
+def test_a_role_without_an_answer_neither_leads_nor_follows_but_shares_later_scores() -> None:
     rounds = [{"a": 1.0, "b": 0.0}, {"a": None, "b": 0.0}, {"a": 1.0, "b": 1.0}]
     assert shaped_score(rounds, "a", 1, PRICES) == near(0.5)
 
@@ -236,8 +273,10 @@ def test_rewards_are_bounded_however_many_roles_there_are(rounds, priced) -> Non
 
 
 @given(rounds=full_rounds, chance=st.integers(0, 2**32))
-def test_by_default_being_right_pays_more_over_a_play_than_being_wrong(rounds, chance: int) -> None:
-    """Nobody gains by being wrong first, to be paid for coming over afterwards."""
+def test_by_default_right_answers_earn_more_over_an_episode_than_wrong_ones(
+    rounds, chance: int
+) -> None:
+    """No role gains by being wrong first and then following a right majority."""
     at = random.Random(chance).randrange(len(rounds))
     totals = []
     for score in (0.0, 1.0):

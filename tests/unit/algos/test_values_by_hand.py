@@ -1,10 +1,10 @@
 """Credit from values against numbers worked out by hand, on one game of three turns.
 
-    step 0: a replies, is paid 1 for it
-    step 1: b replies, is paid 0.5 for it, and the team 2
-    step 2: a replies, is paid 3, and the team 4
+    step 0: a replies; reward 1 for a
+    step 1: b replies; reward 0.5 for b and 2 for the team
+    step 2: a replies; reward 3 for a and 4 for the team
 
-From its first turn to its second a is paid 1 + 2 = 3, from then on 3 + 4 = 7. b is paid
+From its first turn to its second a gets 1 + 2 = 3, from then on 3 + 4 = 7. b gets
 0.5 + 2 + 4 = 6.5. Each reply has two tokens, so each turn has three values.
 """
 
@@ -59,14 +59,14 @@ def test_ppo_over_turns(name: str) -> None:
 
 @pytest.mark.parametrize("name", BOTH)
 def test_ppo_over_tokens(name: str) -> None:
-    """a's chain has the values 0.5, 1, 4, 3 and is paid 0, 3, 0, 7 on leaving them:
+    """a's chain has the values 0.5, 1, 4, 3 and the rewards 0, 3, 0, 7 on leaving them:
 
         7 - 3 = 4
         0 + 0.5 x 3 - 4 = -2.5,  -2.5 + 0.25 x 4 = -1.5
         3 + 0.5 x 4 - 1 = 4,     4 + 0.25 x -1.5 = 3.625
         0 + 0.5 x 1 - 0.5 = 0,   0 + 0.25 x 3.625 = 0.90625
 
-    b's has 1, 2 and is paid 0, 6.5: 4.5, then 0 + 0.25 x 4.5 = 1.125.
+    b's has the values 1, 2 and the rewards 0, 6.5: 4.5, then 0 + 0.25 x 4.5 = 1.125.
     """
     play = game()
     make_algorithm(name, level="token", **HALVES).assign([play])
@@ -89,9 +89,9 @@ def test_lambda_1_gives_returns_less_values_and_lambda_0_one_step() -> None:
 
 
 def test_gae_of_perfect_values_is_zero_whatever_lambda() -> None:
-    paid, values = [1.0, 0.0, 8.0], [1 + 0.5 * 4, 0.5 * 8, 8]
+    gains, values = [1.0, 0.0, 8.0], [1 + 0.5 * 4, 0.5 * 8, 8]
     for gae_lambda in (0.0, 0.3, 1.0):
-        assert gae(paid, values, 0.5, gae_lambda) == near([0, 0, 0])
+        assert gae(gains, values, 0.5, gae_lambda) == near([0, 0, 0])
 
 
 @pytest.mark.parametrize("level", ["turn", "token"])
@@ -111,17 +111,17 @@ def test_chains_cross_neither_roles_nor_plays(level: str) -> None:
 
 @pytest.mark.parametrize("name", ["ppo", "mappo", "vdn", "qmix"])
 def test_what_failed_is_in_nothing(name: str) -> None:
-    good, failed, unpaid = game(), game(1), game(2)
+    good, failed, unjudged = game(), game(1), game(2)
     make_algorithm(name).assign([good])
     expected = advantages(good)
     failed.failure = LOST
     for one in failed.turns:
         one.credit.failure = LOST
-    unpaid.steps[1].rewards = rewards(team=Failed("no judge", "judge"))
+    unjudged.steps[1].rewards = rewards(team=Failed("no judge", "judge"))
     algorithm = make_algorithm(name)
-    algorithm.assign([failed, good, unpaid])
+    algorithm.assign([failed, good, unjudged])
     assert advantages(good) == expected
-    for play in (failed, unpaid):
+    for play in (failed, unjudged):
         assert advantages(play) == [None] * 3
         assert returns(play) == [None] * 3
     asked = {
@@ -183,9 +183,9 @@ def test_the_next_algorithm_starts_clean() -> None:
 
 @pytest.mark.parametrize("name", ["vdn", "qmix"])
 def test_a_mix(name: str) -> None:
-    """The team is paid 0, 2 and 4, with gamma 0.5 from each step on 0 + 1 + 1 = 2, 2 + 2 = 4 and 4.
-    Less what the mix expected: 2 - 3, 4 - 3, 4 - 8.5. A critic that was not asked expects 0. Each
-    reply stands alone: who comes later has read it."""
+    """The team gets 0, 2 and 4. With gamma 0.5 the returns are 0 + 1 + 1 = 2, 2 + 2 = 4 and 4.
+    Minus the values of the mix: 2 - 3, 4 - 3, 4 - 8.5. A critic that was not asked predicts 0.
+    Each reply is mixed alone, because later roles have read it."""
     play = game()
     algorithm = make_algorithm(name, gamma=0.5, standardize=False)
     algorithm.assign([play])
@@ -233,7 +233,7 @@ def test_a_cut_is_bootstrapped_from_the_last_turn_of_each_role(name: str) -> Non
 
 
 def test_a_cut_reply_is_bootstrapped_from_its_last_token() -> None:
-    """a's chain has the values 0.5, 1, 4, 3, is paid 0, 3, 0, 0, and 5 is expected after it:
+    """a's chain has the values 0.5, 1, 4, 3, the rewards 0, 3, 0, 0, and the value 5 after it:
 
     0 + 0.5 x 5 - 3 = -0.5
     0 + 0.5 x 3 - 4 = -2.5,  -2.5 + 0.25 x -0.5 = -2.625

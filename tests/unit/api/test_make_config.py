@@ -121,7 +121,7 @@ def test_a_class_of_a_function_is_known_to_this_process_only(tmp_path: Path) -> 
     assert "resume(env=...)" in done.stderr
 
 
-def test_objects_with_state_keep_it_and_have_names_of_their_own() -> None:
+def test_objects_with_state_keep_it_and_have_distinct_names() -> None:
     one, two = (pl.single_turn([{"prompt": text}], len) for text in ("one", "two"))
     configs = [pl.make_config(model="m", env=env) for env in (one, two)]
     assert configs[0].env.id != configs[1].env.id

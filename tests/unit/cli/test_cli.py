@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pettingllms.cli.main import app, main
+from pettingllms.cli.main import FIRST_HOUR, app, main
 from pettingllms.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -266,9 +266,7 @@ def test_check_env() -> None:
     assert "keeps the environment contract" in run("check-env", "tic_tac_toe-v1", "solo=true")
 
 
-def test_a_run_that_pauses_itself_has_an_exit_code_of_its_own(
-    monkeypatch, capsys, tmp_path
-) -> None:
+def test_a_run_that_pauses_itself_has_a_distinct_exit_code(monkeypatch, capsys, tmp_path) -> None:
     pytest.importorskip("ray")
     from pettingllms.errors import PausedError
     from pettingllms.training import train
@@ -285,3 +283,14 @@ def test_a_run_that_pauses_itself_has_an_exit_code_of_its_own(
     assert "has no checkpoint of step 7" in fail(
         monkeypatch, capsys, "resume", str(tmp_path / "r"), "--step", "7"
     )
+
+
+def test_without_arguments_the_commands_of_the_first_hour_are_shown() -> None:
+    result = CliRunner().invoke(app, [])
+    assert result.exit_code == 0
+    assert len(FIRST_HOUR) == 5
+    for command, what in FIRST_HOUR:
+        assert command in result.output
+        assert what in result.output
+        name = command.split()[1]
+        assert CliRunner().invoke(app, [name, "--help"]).exit_code == 0, name

@@ -138,7 +138,7 @@ def test_numbers_stand_in_the_row_of_their_role_and_policy() -> None:
     assert "sample 8.1 s, step 12.3 s" in text
 
 
-def test_a_policy_that_does_not_learn_has_no_row_of_its_own() -> None:
+def test_a_policy_that_does_not_learn_has_no_separate_row() -> None:
     console = terminal()
     text = drawn(LiveDisplay(team({"kind": "scripted"}), "r", console), console)
     assert words(text, "player_o") == "player_o second - - - -"
@@ -225,3 +225,24 @@ def test_a_terminal_without_unicode_gets_ascii() -> None:
     display.on_step_end(1, METRICS)
     display.on_step_end(2, {"roles": {"player_x": {"reward": 0.5}}})
     assert drawn(display, console).isascii()
+
+
+def test_evaluations_are_drawn_as_a_chart() -> None:
+    console = terminal()
+    display = LiveDisplay(team(), "run", console, Time())
+    display.on_step_end(1, {"roles": {"player_x": {"reward": 0.1}}})
+    assert "evaluations" not in drawn(display, console)
+    roles = {"player_x": {"eval_success": 0.4}, "player_o": {"eval_success": 0.6}}
+    display.on_step_end(2, {"roles": roles})
+    display.on_step_end(4, {"roles": {role: {"eval_success": 1.0} for role in roles}})
+    lines = drawn(display, console).splitlines()
+    (full,) = (line.strip("│ ") for line in lines if "100%" in line)
+    (half,) = (line.strip("│ ") for line in lines if " 50%" in line)
+    assert (full.count("███"), half.count("███")) == (1, 2)
+
+
+def test_a_plain_line_names_the_success_of_an_evaluation() -> None:
+    console = plain()
+    with PlainDisplay(team(), console, Time()) as display:
+        display.on_step_end(2, {"roles": {"player_x": {"eval_success": 0.4}}})
+    assert "test success 40%" in console.export_text()

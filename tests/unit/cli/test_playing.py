@@ -121,7 +121,7 @@ def test_ctrl_c_ends_a_game_politely() -> None:
     assert b"Aborted" not in said
 
 
-def test_a_server_takes_a_seat() -> None:
+def test_a_server_plays_a_role() -> None:
     pytest.importorskip("httpx")
     with serving(first_free_cell) as server:
         text = run(
@@ -133,7 +133,7 @@ def test_a_server_takes_a_seat() -> None:
     assert "player_x (tiny/model) succeeded" in watched
 
 
-def test_a_script_by_degrees_takes_a_seat() -> None:
+def test_a_scripted_player_with_a_noise_level_plays_a_role() -> None:
     watched = run(*X_AND_O, "--watch", "minimax~0.3", "--delay", "0")
     assert "player_x (minimax~0.3)" in watched
 
@@ -178,7 +178,7 @@ def test_a_server_that_fails_or_is_slow_ends_the_game_with_a_message(monkeypatch
         ("x=http://a:b@h/v1", "must have no user, password or query"),
     ],
 )
-def test_wrong_seats_are_named(player: str, expected: str, monkeypatch, capsys) -> None:
+def test_wrong_players_are_named(player: str, expected: str, monkeypatch, capsys) -> None:
     from pettingllms.cli.main import main
 
     monkeypatch.setattr("sys.argv", ["pettingllms", *X_AND_O, "--player", player])
@@ -188,7 +188,7 @@ def test_wrong_seats_are_named(player: str, expected: str, monkeypatch, capsys) 
     assert expected in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_run_takes_a_seat_with_the_weights_it_was_saved_with(tmp_path: Path) -> None:
+def test_a_run_plays_a_role_with_its_saved_weights(tmp_path: Path) -> None:
     for package in ("ray", "torch", "transformers"):
         pytest.importorskip(package)
     from fakes import FakeRun, Watched, faked, legal_cell, train_with_fakes

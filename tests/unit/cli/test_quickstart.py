@@ -1,6 +1,6 @@
 """`quickstart` teaches, then trains from what was taught, and says what came of it."""
 
-import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from pettingllms.cli import quickstart as quick
 from pettingllms.cli.main import app
 from pettingllms.config import load_config
 from pettingllms.errors import ConfigError
+from pettingllms.types import Episode, Message, Task, Turn
 
 
 class Pretended:
@@ -24,25 +25,51 @@ class Pretended:
         out.mkdir()
 
     def train(self, config: Any, folder: Any, callback: Any) -> None:
-        assert config.policies["shared"].model.endswith("taught")
-        solved = [0.2, 0.3, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
-        rows = [json.dumps({"step": n, "roles/checker/success": s}) for n, s in enumerate(solved)]
-        (folder.path / "metrics.jsonl").write_text("\n".join(rows))
+        assert config.policies["shared"].model.endswith("warm_started")
+
+
+def played(config: Any, saved: Any, out: Path) -> quick.Tested:
+    """The first of four mazes is solved before training, the first three after it."""
+    made = [episode(at, solved=at < (3 if "after" in out.name else 1)) for at in range(4)]
+    return quick.Tested(sum(one.success["checker"] for one in made) / 4, made)
+
+
+def episode(at: int, solved: bool) -> Episode:
+    """An episode of one turn in maze `at`."""
+    reply = "right" if solved else "wrong"
+    maze = Message("user", f"maze {at}")
+    turn = Turn("checker", "shared", (maze,), (1,), (2,), None, reply, 0)
+    task = Task(f"test/{at}", {})
+    return Episode(f"e{at}", "plan_path-v1", task, at, [turn], success={"checker": solved})
 
 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quick, "ThisMachine", Pretended)
     monkeypatch.setattr(quick, "inspect", lambda *_: [])
+    monkeypatch.setattr(quick, "test", played)
+    monkeypatch.setattr(quick, "shared_ray", lambda _: nullcontext())
+    monkeypatch.setattr(quick.RunFolder, "newest", lambda *_: (None, {}))
 
 
 @pytest.mark.usefixtures("pretended")
-def test_it_says_how_much_was_learnt_and_how_to_look(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["quickstart", "--out", str(tmp_path / "q")])
+def test_it_says_how_much_was_learned_and_how_to_look(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["quickstart", "--no-open", "--out", str(tmp_path / "q")])
     assert result.exit_code == 0, result.output
     told = " ".join(result.output.split())
-    assert "25% in the first 2 steps, 75% in the last 2" in told
+    assert "solves 25% of 4 test mazes" in told
+    assert "Test mazes solved: 25% before training, 75% after." in told
     assert f"pettingllms view {tmp_path / 'q' / 'run'}" in told
+
+
+@pytest.mark.usefixtures("pretended")
+def test_it_shows_mazes_that_training_solved_before_and_after(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["quickstart", "--no-open", "--out", str(tmp_path / "q")])
+    lines = [line for line in result.output.splitlines() if "checker:" in line]
+    assert [("wrong" in line, "right" in line) for line in lines] == [(True, True)] * 2
+    assert "maze 1" in result.output
+    assert "maze 0" not in result.output, "it was solved before training"
+    assert "maze 3" not in result.output, "it is not solved after training"
 
 
 @pytest.mark.usefixtures("pretended")
@@ -59,7 +86,7 @@ def test_what_would_stop_it_is_said_before_it_teaches(tmp_path: Path, monkeypatc
     monkeypatch.setattr(quick, "inspect", lambda *_: [found])
     with pytest.raises(ConfigError, match="needs ray; pip install it"):
         quick.run_quickstart(tmp_path / "q", [])
-    assert not (tmp_path / "q" / "taught").exists()
+    assert not (tmp_path / "q" / "warm_started").exists()
 
 
 @pytest.mark.usefixtures("pretended")

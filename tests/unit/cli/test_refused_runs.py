@@ -65,7 +65,7 @@ def test_an_earlier_run_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "config.toml").read_text() == "of an earlier run"
 
 
-def test_what_a_rollout_wrote_is_no_run_to_go_on_with(
+def test_the_folder_of_a_rollout_cannot_be_resumed_as_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

@@ -32,7 +32,7 @@ def test_a_name_is_enough_and_seeds_can_be_chosen(machine: FakeMachine) -> None:
     assert (Path("runs/experiments/relays") / "results.json").is_file()
 
 
-def test_quick_has_a_folder_of_its_own_and_an_exit_code(machine: FakeMachine, monkeypatch) -> None:
+def test_quick_has_a_separate_folder_and_an_exit_code(machine: FakeMachine, monkeypatch) -> None:
     run("relays", "--quick")
     assert (Path("runs/experiments/relays-quick") / "table.md").is_file()
     broken = FakeMachine(lambda trained, seed: 0)
@@ -66,8 +66,10 @@ def test_a_folder_without_experiments_is_not_a_wrong_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="no experiments in experiments; run this command in a"):
-        run("plan_path")
+    with pytest.raises(
+        ConfigError, match="no experiments in experiments; give their folder with --exp"
+    ):
+        run("plan_path", "--experiments", "experiments")
 
 
 def test_without_a_name_all_are_said(machine: FakeMachine) -> None:

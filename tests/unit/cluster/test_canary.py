@@ -62,7 +62,7 @@ def sides() -> Sides:
 def publisher(sides: Sides) -> Publisher:
     canary = Item(IDS, IDS, np.zeros(2, dtype=np.float32), 0.0)
     learners: Any = sides
-    made = Publisher(learners, learners, canary, 0.1, "publish_adapter", ("frozen",))
+    made = Publisher(learners, learners, canary, 0.1, "publish_adapter", frozen=("frozen",))
     asyncio.run(made.publish("p", 0))
     return made
 
@@ -107,7 +107,7 @@ def test_every_policy_is_compared_in_one_batch(sides: Sides, publisher: Publishe
 def test_a_sampler_that_confuses_the_policies_of_a_batch_stops_the_run(
     policy: str, sides: Sides, publisher: Publisher
 ) -> None:
-    """As vLLM's CPU kernel gave base requests somebody else's adapter, when batched with it."""
+    """As vLLM's CPU kernel gave base requests the adapter of a request in the same batch."""
     asyncio.run(publisher.add_snapshot("p#0", "p"))
     sides.batched = {policy: -2.0}
     with pytest.raises(StaleWeightsError, match=f"with other policies, '{policy}' differs"):

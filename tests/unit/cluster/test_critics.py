@@ -12,11 +12,13 @@ pytest.importorskip("ray")
 
 from plays import linear, rewards
 
-from pettingllms.cluster.critics import Critics
+from pettingllms.cluster.critics import Critics, check_same_tokenizer
 from pettingllms.config import parse_config
+from pettingllms.config.policies import FullPolicy
 from pettingllms.errors import ModelError
 from pettingllms.learners.batches import JointAction
 from pettingllms.models import make_tiny
+from pettingllms.policies import ModelGroup
 from pettingllms.types import Episode
 
 
@@ -25,6 +27,9 @@ class Told:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
+
+    async def load(self, name: str, files: Any) -> None:
+        self.calls.append((f"load {name}", files))
 
     async def call(self, method: str, *args: Any) -> Any:
         self.calls.append((method, args[0] if args else None))
@@ -90,7 +95,7 @@ def test_a_critic_that_has_nothing_to_read_is_not_asked() -> None:
     assert told["critic:policy_b"].calls == []
 
 
-def test_heads_are_no_critics_of_their_own() -> None:
+def test_value_heads_are_no_separate_critics() -> None:
     made, _ = critics("ppo", kind="head")
     asyncio.run(made.value([played().turns]))
     assert (made.plans, made.centralized) == ([], False)
@@ -100,7 +105,7 @@ def test_each_takes_up_its_own_files() -> None:
     made, told = critics("ppo")
     asyncio.run(made.load({"policy_a": {"x": b""}, "critic:policy_b": {"y": b""}}))
     assert told["critic:policy_a"].calls == []
-    assert told["critic:policy_b"].calls == [("load", {"y": b""})]
+    assert told["critic:policy_b"].calls == [("load critic:policy_b", {"y": b""})]
 
 
 def test_a_critic_with_another_tokenizer_is_refused(tmp_path: Path) -> None:
@@ -108,8 +113,12 @@ def test_a_critic_with_another_tokenizer_is_refused(tmp_path: Path) -> None:
     two = make_tiny(tmp_path / "two", texts=["vier funf"] * 9, hidden_size=64, num_layers=1)
     same = make_tiny(tmp_path / "same", texts=["red green blue"] * 9, hidden_size=128, num_layers=1)
     made, _ = critics("vdn")
-    made.check_same_tokenizer(["policy_a"], one, {"critic:team": one})
-    made.check_same_tokenizer(["policy_a"], one, {"critic:team": same})
-    made.check_same_tokenizer(["somebody"], one, {"critic:team": two})
+    (plan,) = made.plans
+    policy = FullPolicy(kind="full", model=str(one))
+    read = ModelGroup("a", str(one), full=("policy_a", policy))
+    other = ModelGroup("b", str(one), full=("other", policy))
+    check_same_tokenizer(plan, one, read, one)
+    check_same_tokenizer(plan, same, read, one)
+    check_same_tokenizer(plan, two, other, one)
     with pytest.raises(ModelError, match="tokenizer differs from that of the model of policy_a"):
-        made.check_same_tokenizer(["policy_a"], one, {"critic:team": two})
+        check_same_tokenizer(plan, two, read, one)

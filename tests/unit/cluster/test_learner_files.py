@@ -12,8 +12,10 @@ pytest.importorskip("ray")
 pytest.importorskip("torch")
 
 from pettingllms.cluster.learners import Learners
+from pettingllms.cluster.watchdog import Watchdog
 from pettingllms.config import LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
+from pettingllms.errors import LearnerLostError
 from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.policies.files import MODEL_FILE, read_content
 
@@ -25,6 +27,7 @@ class Written(Learners):
 
     def __init__(self, one_machine: bool, fails: bool = False) -> None:
         self.actors = []
+        self._watchdog = Watchdog([])
         self._spec = LearnerSpec(Path("m"), POLICIES, LearnerConfig(), loss_config(), 16, 5)
         self._one_machine = one_machine
         self._fails = fails
@@ -65,6 +68,7 @@ def test_a_failed_write_leaves_no_files(temporary: Path) -> None:
 def test_other_weights_are_published_in_memory(
     one_machine: bool, policy: str, temporary: Path
 ) -> None:
-    with pytest.raises(IndexError):  # asks the processes, of which there are none here
+    # Asks the processes, of which there are none here.
+    with pytest.raises(LearnerLostError, match="was stopped before it answered 'files'"):
         asyncio.run(Written(one_machine).files(policy))
     assert not [*temporary.iterdir()]

@@ -1,4 +1,4 @@
-"""A batch whose log-probs are not the learner's stops the run before anything is learnt from it."""
+"""A batch whose log-probs are not the learner's stops the run before weights change."""
 
 import asyncio
 from pathlib import Path
@@ -42,7 +42,7 @@ def config_of(model: Path, learner: dict[str, int]) -> RunConfig:
     )
 
 
-async def learnt(config: RunConfig, off: float) -> tuple[str, bool]:
+async def learn_once(config: RunConfig, off: float) -> tuple[str, bool]:
     """What stopped a step whose sampled log-probs were off, and whether weights had moved."""
     from pettingllms.cluster.team import Team
 
@@ -72,7 +72,7 @@ def test_mismatch_stops_before_the_first_optimizer_step(
     model: Path, learner: dict[str, int]
 ) -> None:
     with in_this_process():
-        said, moved = asyncio.run(learnt(config_of(model, learner), 0.1))
+        said, moved = asyncio.run(learn_once(config_of(model, learner), 0.1))
         assert not moved, "weights moved before the run stopped"
         assert "differ on what 'p' just sampled by 0.1 per token" in said
-        assert asyncio.run(learnt(config_of(model, learner), 0.0)) == ("", True)
+        assert asyncio.run(learn_once(config_of(model, learner), 0.0)) == ("", True)

@@ -16,6 +16,7 @@ from virtual_time import VirtualLoop, virtual_time  # noqa: F401 - a fixture
 
 from pettingllms.cluster import engines as module
 from pettingllms.cluster.engines import Engines
+from pettingllms.cluster.reservation import Place, local_places
 from pettingllms.config import InferenceConfig
 from pettingllms.errors import EngineDiedError
 from pettingllms.inference.engines.base import EngineSpec
@@ -82,7 +83,7 @@ class SmallEngine:
 class Small(Engines):
     """Engines whose replicas are small ones in this process."""
 
-    def _create(self, spec: EngineSpec) -> Any:
+    def _create(self, spec: EngineSpec, place: Place) -> Any:
         return SmallEngine()
 
 
@@ -95,7 +96,7 @@ def no_ray(monkeypatch: pytest.MonkeyPatch, virtual_time: object) -> None:  # no
 def small(engine: str = "vllm", replicas: int = 1) -> Small:
     config = InferenceConfig(engine=engine, max_num_seqs=AT_ONCE)
     spec = EngineSpec(Path("model"), config, ("p",))
-    return Small([spec] * replicas, 0, 1, lambda _: None)
+    return Small([spec] * replicas, local_places(replicas), 1, lambda _: None)
 
 
 def play(engines: Engines, env: Any, **options: Any) -> list[Episode]:

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("ray")
 pytest.importorskip("torch")
 
-from pettingllms.cluster.engines import Queue
+from pettingllms.cluster.engine_client import Queue
 from pettingllms.types import Sample, SampleRequest
 
 
@@ -41,7 +41,7 @@ def test_each_gets_its_own_answer_and_waves_go_together() -> None:
     assert sizes == [20, 20, 20]
 
 
-def test_a_failure_reaches_everyone_who_waits_and_nobody_else() -> None:
+def test_a_failure_reaches_all_who_wait_for_it_and_no_others() -> None:
     async def send(requests: list[SampleRequest]) -> list[Any]:
         if requests[0].seed == 0:
             raise RuntimeError("lost")
@@ -72,7 +72,7 @@ def test_one_who_gives_up_does_not_hold_up_the_others() -> None:
     asyncio.run(run())
 
 
-def test_what_nobody_waits_for_any_more_is_not_sent() -> None:
+def test_abandoned_requests_are_not_sent() -> None:
     sent: list[list[int]] = []
 
     async def send(requests: list[SampleRequest]) -> list[Any]:
@@ -97,7 +97,7 @@ def test_what_nobody_waits_for_any_more_is_not_sent() -> None:
     assert sent == [[1], [3]]
 
 
-def test_a_queue_that_is_closed_asks_nobody_any_more() -> None:
+def test_a_closed_queue_sends_no_more_requests() -> None:
     """Else a batch that its engine takes along when it is stopped would start the engine again."""
     ended: list[str] = []
 

@@ -41,7 +41,7 @@ class Slow:
 
 
 def team_of_four(room: Room) -> Team:
-    """Two policies on models of their own, each with a critic that is a model."""
+    """Two policies on separate models, each with a critic that is a model."""
     policies = {name: {"kind": "full", "model": name} for name in ("policy_a", "policy_b")}
     config = parse_config(
         {

@@ -1,4 +1,4 @@
-"""How a policy is seated in the steps in which it learns, and in those in which it rests."""
+"""How a policy plays in the steps in which it learns, and in those in which it rests."""
 
 from typing import Any
 
@@ -23,9 +23,9 @@ def test_a_policy_that_rests_plays_as_when_it_learns() -> None:
         }
     )
     team = Team(config, print)
-    nobody: Any = object()
+    stub: Any = object()
     for names in (team._samplers._samplers, team._samplers.renderers):
-        names.update(policy_a=nobody, policy_b=nobody)
+        names.update(policy_a=stub, policy_b=stub)
     players = {p: team.player(team.env, p, None, config.learning(1)) for p in config.policies}
     assert {p: (player.trained, player.rests) for p, player in players.items()} == {
         "policy_a": (True, False),

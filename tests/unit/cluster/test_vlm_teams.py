@@ -1,4 +1,4 @@
-"""Teams in which somebody sees, taught and trained by the loop as it is, in this process."""
+"""Teams with a VLM: supervised training and RL by the unchanged loop, in this process."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from pettingllms.models import make_tiny, make_tiny_vision
 from pettingllms.runs.folder import RunFolder
 from pettingllms.training import train as loop
 from pettingllms.training.sft import _sft, _supervised, items_by_policy, source_episodes
-from pettingllms.types import Episode, images_of, read_episodes
+from pettingllms.types import Episode, episode_files, images_of, read_episodes
 from pettingllms.vision.processor import load_image_processor
 
 NUM_STEPS = 2
@@ -88,9 +88,8 @@ def run(request: pytest.FixtureRequest, models: Any, tmp_path_factory: Any) -> t
 
 
 def episodes_of(root: Path) -> list[Episode]:
-    files = sorted((root / "run" / "episodes").glob("step-*.jsonl"))
-    assert len(files) == NUM_STEPS
-    return [episode for file in files for episode in read_episodes(file)]
+    assert len(episode_files(root / "run")) == NUM_STEPS
+    return list(read_episodes(root / "run"))
 
 
 def metrics_of(folder: Path) -> list[dict[str, float]]:

@@ -64,7 +64,7 @@ class Broken(Relay):
 
     class Config(Relay.Config):
         bonus: int = 0
-        """Paid by nobody."""
+        """Never part of a reward."""
 
     def __init__(self, config=None) -> None:
         super().__init__(config)

@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from pettingllms.config import LearnerConfig, RunConfig, parse_config
 from pettingllms.config.engines import MISMATCH_BOUNDS
+from pettingllms.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -153,3 +154,27 @@ def test_a_recorded_run_matches_auto(given: str, recorded: str, is_same: bool) -
     assert run_with("auto", given).matches(run_with("float32", recorded)) == is_same
     changed = run_with(recorded, recorded).model_copy(update={"seed": 9})
     assert not run_with(given, given).matches(changed)
+
+
+def test_only_frozen_bases_of_adapters_are_quantized() -> None:
+    data = {
+        "env": {"id": "tic_tac_toe-v1"},
+        "algo": {"type": "grpo"},
+        "roles": {"player_x": "x", "player_o": "o"},
+        "learner": {"base_bits": 4},
+    }
+    lora, full = {"kind": "lora", "model": "m"}, {"kind": "full", "model": "m"}
+    run = parse_config({**data, "policies": {"x": lora, "o": {"kind": "frozen", "model": "m"}}})
+    assert run.learner.base_bits == 4
+    exact = run.for_device("cpu")  # float32, but sampled without quantization
+    assert exact.mismatch_bound() == MISMATCH_BOUNDS["bfloat16"]
+    plain = exact.learner.model_copy(update={"base_bits": None})
+    assert exact.model_copy(update={"learner": plain}).mismatch_bound() == 1e-4
+    wanted = r'learner.base_bits: 4 is for frozen bases, but policies.o .*; set kind = "lora"'
+    with pytest.raises(ConfigError, match=wanted):
+        parse_config({**data, "policies": {"x": lora, "o": full}})
+    scripted = {"kind": "scripted", "player": "random"}
+    with pytest.raises(ConfigError, match='no policy has kind = "lora"; leave the key out'):
+        parse_config({**data, "policies": {"x": scripted, "o": scripted}})
+    with pytest.raises(ValidationError, match="8 or 4"):
+        LearnerConfig(base_bits=16)

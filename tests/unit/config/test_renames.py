@@ -152,3 +152,12 @@ def test_a_policy_with_the_old_name_of_a_player_keeps_it() -> None:
         "policies": {"careless": scripted | {"player": "noisy"}},
         "roles": {"player_x": "careless"},
     }
+
+
+def test_an_option_of_an_environment_is_renamed_for_it_alone() -> None:
+    from pettingllms.config.renames import migrate
+
+    old = {"env": {"id": "sokoban-v1", "levels": "a.txt"}}
+    assert migrate(old)["env"] == {"id": "sokoban-v1", "data": "a.txt"}
+    other = {"env": {"id": "mine-v1", "levels": 3}}
+    assert migrate(other) == other

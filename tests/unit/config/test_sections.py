@@ -10,7 +10,8 @@ from pettingllms.config import GuardConfig, load_config, parse_config, to_toml
 from pettingllms.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.toml"))
-SHORT = [path for path in CONFIGS if len(path.read_text().splitlines()) <= 15]
+TEXTS = {path: path.read_text() for path in CONFIGS}
+SHORT = [p for p, text in TEXTS.items() if len(text.splitlines()) <= 15 and "extends" not in text]
 OPTIONAL = ("league", "co_players", "judge", "curriculum", "guard", "critic")
 COMMANDS = ("sft", "dpo", "verifier")
 BASE: dict[str, Any] = {

@@ -233,3 +233,11 @@ def test_all_of_human_eval_is_read() -> None:
     problems = read_problems(str(path))
     assert len(problems) == 164
     assert all(solves(problem, problem.good[0], CLOCK) for problem in problems[:10])
+
+
+def test_a_problem_with_a_number_of_thousands_of_digits_is_left_out(tmp_path: Path) -> None:
+    row = json.loads((SAMPLES / "apps.jsonl").read_text().splitlines()[0])
+    tests = f'{{"inputs": [[{"9" * 9000}]], "outputs": [1], "fn_name": "f"}}'
+    rows = [row, row | {"problem_id": 77, "id": 77, "input_output": tests}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert len(read_problems(str(tmp_path / "a.jsonl"))) == 1

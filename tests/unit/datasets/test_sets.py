@@ -10,7 +10,8 @@ import pytest
 
 from pettingllms.datasets import LOADERS, Problem, check_overlap, load, read_rows
 from pettingllms.datasets.math_sets import last_boxed
-from pettingllms.datasets.splits import divided, overlap
+from pettingllms.datasets.overlap import contamination, overlap
+from pettingllms.datasets.splits import divided
 from pettingllms.errors import DataError
 
 DATA = Path(__file__).parents[2] / "data"
@@ -26,6 +27,7 @@ SAMPLES = {
     "anli": ("anli.csv", "contradiction", 3),
     "anli_lines": ("anli.jsonl", "entailment", 3),
     "anli_hub": ("anli_hub.jsonl.gz", "neutral", 3),
+    "plain": ("aime25.jsonl", "70", 2),
 }
 MALFORMED = {
     "gsm8k_no_hashes.jsonl": ("gsm8k", 2, "'answer' ends in"),
@@ -204,6 +206,22 @@ def test_train_and_test_must_not_meet_however_they_are_written() -> None:
         check_overlap(train, [problem("b:9", "what is  2 + 2")])
 
 
+def test_questions_that_share_most_of_their_words_are_near() -> None:
+    story = "Ada has 3 apples and buys 4 more at the market on a sunny day"
+    train = [problem(f"a:{n}", f"{word}, how many?") for n, word in enumerate([story, "Ben."])]
+    test = [problem("b:1", f"{story}, says Ben."), problem("b:2", f"{story.upper()}, how  many?")]
+    test.append(problem("b:3", "Ben has 9 pears and sells 2 of them to Ada in the evening"))
+    found = contamination(train, test)
+    assert [(ours.id, theirs.id) for ours, theirs in found.same] == [("a:0", "b:2")]
+    assert [(ours.id, theirs.id) for ours, theirs in found.near] == [("a:0", "b:1")]
+
+
+def test_phrases_that_all_questions_have_do_not_make_them_near() -> None:
+    ask = "Is the statement to the text entailment, neutral or contradiction?"
+    train = [problem(f"a:{n}", f"Text {n}. {ask}") for n in range(30)]
+    assert contamination(train, [problem("b:1", f"Another. {ask}")]).near == ()
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -228,28 +246,6 @@ def test_one_file_is_divided_so_that_twins_stay_together() -> None:
     assert overlap(train, test) == []
 
 
-def test_the_hub_is_asked_for_the_right_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pettingllms.datasets import catalog as sets
-
-    hub = pytest.importorskip("huggingface_hub", reason="fetches from the hub")
-    sample, asked = str(DATA / "samples" / "gsm8k.jsonl"), []
-
-    def fetch(repo: str, file: str, repo_type: str) -> str:
-        asked.append((repo, file, repo_type))
-        return sample
-
-    monkeypatch.setattr(hub, "hf_hub_download", fetch)
-    assert len(load("gsm8k", "test")) == 3
-    assert asked == [("openai/gsm8k", "main/test-00000-of-00001.parquet", "dataset")]
-    with pytest.raises(DataError, match='"math:FILE"'):
-        load("math", "train")
-    monkeypatch.setattr(
-        hub, "hf_hub_download", lambda *_, **__: (_ for _ in ()).throw(OSError("x"))
-    )
-    with pytest.raises(DataError, match='give a file: "gsm8k:FILE"'):
-        sets.load("gsm8k")
-
-
 REAL = {
     "gsm8k/train.jsonl": ("gsm8k", 7473),
     "gsm8k/test.jsonl": ("gsm8k", 1319),
@@ -268,6 +264,16 @@ REAL = {
 def test_the_published_files_are_read_whole(file: str) -> None:
     loader, count = REAL[file]
     assert len(load(f"{loader}:{Path(os.environ['PETTINGLLMS_DATA']) / file}")) == count
+
+
+@pytest.mark.skipif("PETTINGLLMS_DATA" not in os.environ, reason="PETTINGLLMS_DATA is not set")
+@pytest.mark.parametrize("file", REAL)
+def test_the_published_files_are_recognized_by_their_fields(file: str) -> None:
+    loader, _ = REAL[file]
+    path = Path(os.environ["PETTINGLLMS_DATA"]) / file
+    found, wanted = load(str(path)), load(f"{loader}:{path}")
+    assert [one.question for one in found] == [one.question for one in wanted]
+    assert [one.answer.lstrip("0") for one in found] == [one.answer.lstrip("0") for one in wanted]
 
 
 @pytest.mark.skipif("PETTINGLLMS_DATA" not in os.environ, reason="PETTINGLLMS_DATA is not set")

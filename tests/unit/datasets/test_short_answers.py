@@ -16,7 +16,7 @@ def test_both_forms_are_read(tmp_path: Path) -> None:
     path.write_text(GOOD + '\n{"id": "7", "question": " Where? ", "golden_answers": ["A", "B "]}\n')
     assert read_short_answers(str(path)) == (
         ShortAnswer("Who?", ("Ada",)),
-        ShortAnswer("Where?", ("A", "B")),
+        ShortAnswer("Where?", ("A", "B"), 1),
     )
 
 
@@ -39,16 +39,16 @@ def test_no_golden_answers_are_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        (GOOD + "{", "row 2: no JSON"),
-        (GOOD + "[]", "row 2: expected an object, got list"),
-        ('{"answer": "Ada"}', "row 1: 'question'"),
-        ('{"question": 3, "answer": "Ada"}', "row 1: 'question'"),
-        ('{"question": " ", "answer": "Ada"}', "row 1: 'question'"),
+        (GOOD + "{", "row 2: not JSON"),
+        (GOOD + "[]", "row 2: a JSON list; expected an object"),
+        ('{"answer": "Ada"}', "row 1: "),
+        ('{"question": 3, "answer": "Ada"}', "row 1: "),
+        ('{"question": " ", "answer": "Ada"}', "row 1: "),
         (GOOD + GOOD + '{"question": "Who?"}', "row 3: 'answer'"),
         ('{"question": "Who?", "answer": ""}', "row 1: 'answer'"),
         ('{"question": "Who?", "golden_answers": []}', "row 1: 'answer'"),
         ('{"question": "Who?", "golden_answers": ["a", 1]}', "row 1: 'answer'"),
-        ("\n\n", "expected JSON lines"),
+        ("\n\n", "expected rows with question and answer"),
     ],
 )
 def test_a_malformed_file_gives_one_message_with_file_and_row(
@@ -65,5 +65,5 @@ def test_a_malformed_file_gives_one_message_with_file_and_row(
 def test_what_is_no_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DataError, match="not a UTF-8 text file"):
+    with pytest.raises(DataError, match="row 1: not UTF-8"):
         read_short_answers(str(path))

@@ -39,13 +39,13 @@ def test_both_forms_are_read(tmp_path: Path) -> None:
 
 
 MALFORMED = [
-    ("{", "is not valid JSON"),
-    ("{}", "expected a list"),
+    ("{", "row 1: not JSON"),
+    ("{}", "row 1: has no 'query'"),
     ("[]", "expected a list"),
-    ([SPIDER, 7], "row 2: expected an object, got int"),
+    ([SPIDER, 7], "row 2: a JSON int; expected an object"),
     ([SPIDER, {**SPIDER, "question": ""}], "row 2: 'question'"),
     ([{**SPIDER, "question": None}], "row 1: 'question'"),
-    ([SPIDER, SPIDER, {"db_id": "shop", "question": "Who?"}], "row 3: 'query'"),
+    ([SPIDER, SPIDER, {"db_id": "shop", "question": "Who?"}], "row 3: has no 'query'"),
     ([{**SPIDER, "query": ["SELECT"]}], "row 1: 'query'"),
     ([{**SPIDER, "db_id": "nowhere"}], "row 1: database "),
     ([{**SPIDER, "db_id": "../shop"}], "row 1: 'db_id'"),
@@ -66,5 +66,5 @@ def test_a_malformed_file_gives_one_message_with_file_and_row(
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="none.json cannot be read: No such file"):
+    with pytest.raises(DataError, match="none.json: cannot be read: No such file"):
         read_questions(str(tmp_path / "none.json"))

@@ -1,4 +1,4 @@
-"""Values as they arrive on the wire: equal where Python says so, at a cost nobody can raise."""
+"""Values as they arrive on the wire: equal where Python says so, at a bounded cost."""
 
 import json
 import math
@@ -98,7 +98,7 @@ def test_nan_equals_nothing() -> None:
     ],
     ids=range(19),
 )
-def test_what_nobody_honest_writes_is_no_value(text: str) -> None:
+def test_what_no_honest_sender_writes_is_no_value(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the kind is the contract
         parse(text)
 

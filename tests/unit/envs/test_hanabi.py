@@ -39,7 +39,7 @@ def cards(text: str) -> list[Card]:
 
 
 def dealt(env: Any, *hands: str, deck: str = "B4 B4 B3", **changes: Any) -> Table:
-    """A table with these hands and this deck, of which nobody was told anything."""
+    """A table with these hands and this deck, before any hint."""
     start = env.reset(Task("any"), 0)
     fresh = start.hands[0][0]
     held = tuple(tuple(replace(fresh, card=card) for card in cards(hand)) for hand in hands)
@@ -193,7 +193,7 @@ def test_every_legal_move_is_read_as_it_is_said() -> None:
             assert read_move(env.variant, state, as_reply(move_text(move))) == move
 
 
-def test_what_a_refusal_says_is_shown_to_nobody_else() -> None:
+def test_a_refusal_is_shown_to_no_other_player() -> None:
     env = make_env("hanabi-v1", num_players=3)
     state = dealt(env, "R1 R1 R2 R2 R3", "R1 Y1 Y2 G3 W4", "W1 W1 W2 W2 W3")
     state = env.step(state, {"player_1": "<answer>hint player_2 blue</answer>"}).state
@@ -245,7 +245,7 @@ def test_a_refused_reply_uses_up_a_turn_of_the_last_round() -> None:
     assert "The game is over with 0 of 25 points." in prompt(env, state, "player_1")
 
 
-def test_a_play_that_fits_pays_a_point_and_one_that_does_not_costs_a_life() -> None:
+def test_a_card_that_fits_earns_a_point_and_one_that_does_not_costs_a_life() -> None:
     env = Hanabi()
     state = dealt(env, "R1 R4 R2 R2 R3", "R1 Y1 Y2 G3 W4", deck="B4 B5 G1")
     result = env.step(state, {"player_1": "<answer>play 1</answer>"})
@@ -300,7 +300,7 @@ def test_success_is_the_perfect_score() -> None:
 
 @pytest.mark.parametrize("options", VARIANTS)
 @pytest.mark.parametrize("player", ["random", "cautious"])
-def test_the_team_is_paid_the_score(options: dict[str, int], player: str) -> None:
+def test_the_rewards_of_the_team_add_up_to_the_score(options: dict[str, int], player: str) -> None:
     env = make_env("hanabi-v1", **options)
     for seed in range(2):
         results = [result for _, result in plays(env, player, seed, share_bad=0.02)]
@@ -350,7 +350,7 @@ def test_a_redeal_draws_every_consistent_hand_alike() -> None:
         assert drawn[tuple(cards(text))] == pytest.approx(4000 * weight / 9, rel=0.15)
 
 
-def test_cautious_knows_only_what_its_seat_sees() -> None:
+def test_cautious_knows_only_what_its_role_sees() -> None:
     for at, (env, state) in enumerate(many_states()):
         (role,) = env.acting(state)
         replies = {
@@ -389,7 +389,7 @@ def test_drawings_are_good_markup_and_hide_what_the_prompt_hides() -> None:
     assert env.hint(state, waiting) == "nothing: it is not your turn"
 
 
-def test_solo_plays_every_seat_and_sees_what_that_seat_sees() -> None:
+def test_solo_plays_every_role_and_sees_what_that_role_sees() -> None:
     team = make_env("hanabi-v1", num_players=3)
     solo = make_env("hanabi-v1", num_players=3, solo=True)
     solo = pickle.loads(pickle.dumps(solo))  # noqa: S301 - bytes that we made just now

@@ -99,7 +99,7 @@ def test_a_planted_bug_is_what_tests_say_and_mending_wins() -> None:
     assert env.rule(result.submissions["planter"], "planted") == Scored(1.0)
 
 
-def test_a_bug_that_is_none_pays_its_planter_nothing_and_the_mender_is_still_asked() -> None:
+def test_a_harmless_edit_earns_its_planter_nothing_and_the_mender_is_still_asked() -> None:
     env = make_env("debugging-v1")
     start = env.reset(env.tasks("train")[0], 0)
     harmless = start.original + "\n# a comment"
@@ -123,12 +123,12 @@ def test_a_program_that_cannot_be_run_any_more_is_no_plant() -> None:
         assert result.rewards.process["planter"] == Scored(env.config.illegal_reward)
         assert result.state.line is None
         assert result.state.planted == start.problem.bad[0]
-        mended = env.step(result.state, {"mender": env.reply_of(broken)}).state
-        assert not mended.works
-        assert "cannot be run" in env.observe(mended, "mender")[-1].content
+        repaired = env.step(result.state, {"mender": env.reply_of(broken)}).state
+        assert not repaired.works
+        assert "cannot be run" in env.observe(repaired, "mender")[-1].content
 
 
-def test_a_bug_that_stays_pays_its_planter_and_the_line_pays_a_part() -> None:
+def test_a_bug_that_stays_rewards_its_planter_and_the_right_line_earns_a_part() -> None:
     env = make_env("debugging-v1", max_tries=1)
     start = env.reset(env.tasks("train")[0], 0)
     planted = env.player("right")(env, start, "planter", random.Random(1))

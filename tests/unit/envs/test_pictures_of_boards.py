@@ -26,7 +26,7 @@ def test_boards_that_are_seen_keep_the_contract(name: str, observation: str, sol
 
 @pytest.mark.parametrize("terse", [False, True])
 @pytest.mark.parametrize("name", BOARDS)
-def test_an_image_stands_in_place_of_the_text_or_beside_it(name: str, terse: bool) -> None:
+def test_an_image_replaces_the_text_or_accompanies_it(name: str, terse: bool) -> None:
     text, image, both = (
         make_env(name, observation=how, terse=terse) for how in ("text", "image", "both")
     )
@@ -77,7 +77,7 @@ def test_every_board_of_tic_tac_toe_looks_different() -> None:
     assert len(images) == len(cells) > 100
 
 
-def test_every_symbol_of_sokoban_has_a_look_of_its_own() -> None:
+def test_every_symbol_of_sokoban_has_a_distinct_look() -> None:
     looks = [draw_level(f"{symbol}-\n--", 28) for symbol in "#-@$.*+"]
     assert all(one != other for one, other in itertools.combinations(looks, 2))
 

@@ -108,7 +108,7 @@ def test_strong_checker_corrects_a_wrong_plan(name):
 
 @each_env
 @pytest.mark.parametrize("solo", [False, True])
-def test_careless_players_solve_less_than_three_puzzles_in_ten(name, solo):
+def test_noisy_players_solve_less_than_three_puzzles_in_ten(name, solo):
     env = make_env(name, solo=solo)
     player, rng = env.players["noisy"], random.Random(0)
     solved = 0
@@ -261,7 +261,7 @@ def test_process_reward_of_both_roles_varies_with_the_reply(name):
 
 
 @each_env
-def test_what_a_play_pays_for_replies_is_its_last_score_however_long_it_talks(name):
+def test_process_rewards_add_up_to_the_last_score_for_any_number_of_replies(name):
     env, state = start(name, max_rounds=3)
     wrong, other = wrong_plans(env, state)
     right = solution(env, state)

@@ -1,10 +1,19 @@
 """Mazes, walks and their scores."""
 
+import random
+
 import pytest
 from pydantic import ValidationError
 
 from pettingllms.envs import make_env
-from pettingllms.envs.puzzles.plan_path.levels import make_maze, score_walk, shortest_plan, walk
+from pettingllms.envs.puzzles.plan_path.levels import (
+    blind_plan,
+    make_maze,
+    random_walk,
+    score_walk,
+    shortest_plan,
+    walk,
+)
 from pettingllms.envs.toolkit.answers import BadReply
 from pettingllms.envs.toolkit.grid import Grid, shortest_walk
 
@@ -110,3 +119,39 @@ def test_the_drawing_shows_the_walk():
     env = make_env("plan_path-v1")
     assert "·" not in env.paint(MAZE, None)
     assert env.paint(MAZE, "RRD").count("··") == 3
+
+
+@pytest.mark.parametrize("rows_first", [True, False])
+def test_a_blind_plan_is_straight_and_ends_on_the_goal_of_an_empty_maze(rows_first):
+    empty = Grid("...G\n....\nS...")
+    plan = blind_plan(empty, rows_first)
+    assert plan == ("RRRUU" if rows_first else "UURRR")
+    assert score_walk(empty, plan) == 1.0
+    assert score_walk(MAZE, blind_plan(MAZE, rows_first)) < 1.0
+
+
+def test_a_random_walk_hits_no_wall_and_is_no_solution():
+    for seed in range(300):
+        maze = make_maze(seed, 6, 6, 0.25, 2, 12)
+        rng = random.Random(seed)
+        plan = random_walk(maze, rng.randint(1, 12), rng)
+        cells, whole = walk(maze, plan)
+        assert plan
+        assert score_walk(maze, plan) < 1.0
+        assert maze.text[cells[-1]] != "G"
+        assert whole or len(plan) == 1  # its only move would have reached the goal
+
+
+def test_walking_blindly_solves_fewer_than_four_in_ten_of_the_larger_mazes():
+    env = make_env(
+        "plan_path-v1", width=6, height=6, wall_share=0.25, min_distance=4, max_moves=12,
+        max_rounds=1, num_tasks=1000,
+    )  # fmt: skip
+    solved = 0
+    for number, task in enumerate(env.tasks("test")):
+        state, rng = env.reset(task, 0), random.Random(number)
+        while acting := env.acting(state):
+            reply = env.players["blind"](env, state, acting[0], rng)
+            state = env.step(state, {acting[0]: reply}).state
+        solved += env.success(state, "planner")
+    assert 250 < solved < 400

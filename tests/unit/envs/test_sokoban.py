@@ -140,19 +140,19 @@ def test_levels_of_a_file_are_the_tasks(tmp_path):
     longer = LEVEL.replace("\n#@$.#", "\n#@$.#\n#   #")
     wider = [f"{'#' * at}\n#@$.{'-' * (at - 5)}#\n{'#' * at}\n" for at in range(6, 28)]
     path = write(tmp_path / "levels.txt", LEVEL, longer, *wider)
-    env = make_env("sokoban-v1", levels=path)
+    env = make_env("sokoban-v1", data=path)
     ids = {split: [task.id for task in env.tasks(split)] for split in ("train", "test")}
     assert ids["test"] == ["level-0", "level-10", "level-20"]
     assert len(ids["train"]) == 21
     assert not set(ids["train"]) & set(ids["test"])
     assert env.reset(env.tasks("train")[0], 3).puzzle.text == "#####\n#@$.#\n#---#\n#####"
-    assert len(make_env("sokoban-v1", levels=path, num_tasks=2).tasks("test")) == 2
+    assert len(make_env("sokoban-v1", data=path, num_tasks=2).tasks("test")) == 2
     check_env(env)
 
 
 def test_a_level_that_stands_twice_in_a_file_is_in_one_split(tmp_path):
     longer = LEVEL.replace("\n#@$.#", "\n#@$.#\n#   #")
-    env = make_env("sokoban-v1", levels=write(tmp_path / "levels.txt", *[LEVEL, longer] * 12))
+    env = make_env("sokoban-v1", data=write(tmp_path / "levels.txt", *[LEVEL, longer] * 12))
     texts = {s: {task.data["level"] for task in env.tasks(s)} for s in ("train", "test")}
     assert [len(found) for found in texts.values()] == [1, 1]
     assert not texts["train"] & texts["test"]
@@ -175,15 +175,15 @@ def test_a_level_that_stands_twice_in_a_file_is_in_one_split(tmp_path):
 def test_a_bad_file_is_refused_with_its_place(tmp_path, levels, reason):
     path = write(tmp_path / "levels.txt", *levels)
     with pytest.raises(ValidationError, match=reason):
-        make_env("sokoban-v1", levels=path)
+        make_env("sokoban-v1", data=path)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(ValidationError, match="cannot read the file"):
-        make_env("sokoban-v1", levels=str(tmp_path / "none.txt"))
+        make_env("sokoban-v1", data=str(tmp_path / "none.txt"))
     (tmp_path / "rows.txt").write_text(LEVEL)
     with pytest.raises(ValidationError, match="does not begin with"):
-        make_env("sokoban-v1", levels=str(tmp_path / "rows.txt"))
+        make_env("sokoban-v1", data=str(tmp_path / "rows.txt"))
 
 
 @pytest.mark.parametrize("name", ["unfiltered_valid_000", "medium_valid_000", "hard_000"])
@@ -191,7 +191,7 @@ def test_boxoban_files_are_read(name):
     path = DATA / "boxoban" / f"{name}.txt"
     if not path.is_file():
         pytest.skip(f"no {path}; set PETTINGLLMS_DATA to a folder with boxoban/")
-    env = make_env("sokoban-v1", levels=str(path))
+    env = make_env("sokoban-v1", data=str(path))
     assert len(read_levels(str(path))) == 1000
     assert (len(env.tasks("train")), len(env.tasks("test"))) == (900, 100)
     state = env.reset(env.tasks("test")[1], 0)
@@ -221,3 +221,8 @@ def test_the_drawing_shows_where_a_plan_ends():
     assert "plan" not in env.paint(TWO_BOXES, None)
     assert "after the plan" in env.paint(TWO_BOXES, "RR")
     assert "where the plan stops" in env.paint(TWO_BOXES, "U")
+
+
+def test_the_key_of_version_0_1_is_refused():
+    with pytest.raises(ValidationError, match="unknown key; known: .*data"):
+        make_env("sokoban-v1", levels="a.txt")

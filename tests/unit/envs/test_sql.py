@@ -299,7 +299,7 @@ def test_a_file_of_questions_is_played(tmp_path: Path):
     assert env.success(state, "writer")
     many = "SELECT a.id, b.id, c.id FROM customers a, customers b, customers c LIMIT 300"
     long = found[0] | {"query": many}
-    (tmp_path / "long.json").write_text(json.dumps([long] * 2))
+    (tmp_path / "long.json").write_text(json.dumps([long, *found[1:]]))
     env = make_env("sql-v1", data=str(tmp_path / "long.json"), solo=True)
     state = env.reset((*env.tasks("train"), *env.tasks("test"))[0], 0)
     result = env.step(state, {"solver": env.reply_of(many)})
@@ -307,7 +307,7 @@ def test_a_file_of_questions_is_played(tmp_path: Path):
     look = run_query(state.question.database, many)
     assert look.error == "the result has more than 200 rows"
     empty = found[0] | {"query": "SELECT id FROM customers WHERE id < 0"}
-    (tmp_path / "empty.json").write_text(json.dumps([empty] * 2))
+    (tmp_path / "empty.json").write_text(json.dumps([empty, *found[1:]]))
     env = make_env("sql-v1", data=str(tmp_path / "empty.json"))
     with pytest.raises(DataError, match="row 1: the reference query gives no rows"):
         env.reset((*env.tasks("train"), *env.tasks("test"))[0], 0)

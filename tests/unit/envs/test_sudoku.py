@@ -1,5 +1,7 @@
 """Sudoku puzzles with one solution, and how a grid is read and scored."""
 
+import random
+
 import pytest
 from pydantic import ValidationError
 
@@ -127,3 +129,16 @@ def test_the_drawing_tells_given_digits_from_others():
     drawn = env.paint(PUZZLE, SOLVED)
     assert (drawn.count("[bold]"), drawn.count("[cyan]")) == (13, 3)
     assert "├─────┼─────┤" in drawn
+
+
+def test_the_blind_player_fills_rows_and_ignores_columns_and_boxes():
+    env = make_env("sudoku-v1", terse=True, num_blanks=10)
+    solved = 0
+    for number, task in enumerate(env.tasks("test")[:200]):
+        state = env.reset(task, 0)
+        plan = env.players["blind"](env, state, "planner", random.Random(number))
+        rows = [plan[at : at + 4] for at in range(0, 16, 4)]
+        assert all(sorted(row) == list("1234") for row in rows)
+        assert env.refusal(state, "planner", plan) is None
+        solved += env.score(state.puzzle, plan) == 1.0
+    assert solved < 20

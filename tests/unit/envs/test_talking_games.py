@@ -13,16 +13,16 @@ from pettingllms.types import Scored
 
 
 def play(env, players, seed: int = 0):
-    """A play to its end; the last state and what each role was paid as an agent."""
+    """Play an episode to its end; return the last state and the agent rewards per role."""
     state, rng = env.reset(env.tasks("train")[seed], seed), random.Random(seed)
-    paid = dict.fromkeys(env.roles, 0.0)
+    rewards = dict.fromkeys(env.roles, 0.0)
     while acting := env.acting(state):
         replies = {r: env.players[players(r)](env, state, r, rng) for r in acting}
         result = env.step(state, replies)
         for role, reward in result.rewards.agent.items():
-            paid[role] += reward.value
+            rewards[role] += reward.value
         state = result.state
-    return state, paid
+    return state, rewards
 
 
 def test_words_are_passed_on_as_they_are_or_not_at_all() -> None:
@@ -38,7 +38,7 @@ dilemma = make_env("iterated_dilemma-v1", num_rounds=5)
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "paid"),
+    ("first", "second", "payoffs"),
     [
         ("cooperate", "cooperate", (15, 15)),
         ("defect", "cooperate", (25, 0)),
@@ -47,10 +47,10 @@ dilemma = make_env("iterated_dilemma-v1", num_rounds=5)
         ("defect", "defect", (5, 5)),
     ],
 )
-def test_the_dilemma_pays_by_its_table(first: str, second: str, paid: tuple[int, int]) -> None:
+def test_the_dilemma_follows_its_table(first: str, second: str, payoffs: tuple[int, int]) -> None:
     state, got = play(dilemma, lambda role: first if role == "player_1" else second)
-    assert tuple(got.values()) == paid
-    assert [dilemma.success(state, role) for role in dilemma.roles] == [p >= 15 for p in paid]
+    assert tuple(got.values()) == payoffs
+    assert [dilemma.success(state, role) for role in dilemma.roles] == [p >= 15 for p in payoffs]
 
 
 def test_payoffs_are_configurable() -> None:
@@ -101,19 +101,19 @@ def notify(env, state, *answers: str):
     return result
 
 
-def test_a_deal_pays_both_what_it_leaves_them_and_waiting_costs() -> None:
+def test_a_deal_rewards_both_with_their_surplus_and_waiting_costs() -> None:
     result = notify(
         talks, Bargain(cost=4, value=14), "offer 16: A fine lamp.", "offer 8", "accept: All right."
     )
     assert result.state.price == 8
-    paid = {role: reward.value for role, reward in result.rewards.agent.items()}
-    assert paid == {"seller": 4 / 20 / 4, "buyer": 6 / 20 / 4}
+    rewards = {role: reward.value for role, reward in result.rewards.agent.items()}
+    assert rewards == {"seller": 4 / 20 / 4, "buyer": 6 / 20 / 4}
     assert result.metrics == {"illegal": 0.0, "deal": 1.0, "turns": 3.0}
     assert talks.success(result.state, "buyer")
     assert not talks.success(result.state, "seller")
 
 
-def test_without_a_deal_nobody_gets_anything() -> None:
+def test_without_a_deal_all_rewards_are_zero() -> None:
     for ending in (["leave"], ["offer 9"] * 6):
         result = notify(talks, Bargain(cost=4, value=14), *ending)
         assert result.state.price is None
@@ -141,12 +141,12 @@ def test_numbers_stay_private_and_words_do_not() -> None:
         assert " 4" not in shown
 
 
-def test_bargainers_find_deals_that_leave_nobody_worse_off() -> None:
+def test_bargainers_find_deals_that_leave_neither_side_worse_off() -> None:
     env = make_env("negotiation-v1")
     for seed in range(50):
-        state, paid = play(env, lambda role: "conceder", seed)
+        state, rewards = play(env, lambda role: "conceder", seed)
         assert state.price is not None
-        assert min(paid.values()) >= 0
+        assert min(rewards.values()) >= 0
     stubborn = sum(
         play(env, lambda r: "stubborn" if r == "buyer" else "conceder", s)[1]["buyer"]
         for s in range(50)
@@ -188,13 +188,13 @@ def test_the_village_wins_when_the_wolf_hangs() -> None:
     state = act(village, START, wolf_1="player_2", seer="player_3").state
     result = day(state, "player_3", "player_1", "player_3", "player_3")
     assert result.state.winner == "village"
-    paid = {role: reward.value for role, reward in result.rewards.agent.items()}
-    assert paid.pop(WOLF) == -1
-    assert set(paid.values()) == {1}
-    assert len(paid) == 4
+    rewards = {role: reward.value for role, reward in result.rewards.agent.items()}
+    assert rewards.pop(WOLF) == -1
+    assert set(rewards.values()) == {1}
+    assert len(rewards) == 4
 
 
-def test_a_tie_hangs_nobody_and_wolves_win_at_half() -> None:
+def test_a_tie_hangs_no_player_and_wolves_win_at_half() -> None:
     state = act(village, START, wolf_1="player_2", seer="player_4").state
     state = day(state, "player_3", "player_1", "player_3", "player_1").state
     assert state.phase == "night"

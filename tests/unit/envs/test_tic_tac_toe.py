@@ -13,23 +13,23 @@ env = make_env("tic_tac_toe-v1")
 
 def play(x, o, seed: int) -> tuple[Board, dict[str, float]]:
     rng = random.Random(seed)
-    state, paid = env.reset(env.tasks("train")[0], seed), {"player_x": 0.0, "player_o": 0.0}
+    state, rewards = env.reset(env.tasks("train")[0], seed), {"player_x": 0.0, "player_o": 0.0}
     while roles := env.acting(state):
         (role,) = roles
         player = x if role == "player_x" else o
         result = env.step(state, {role: player(env, state, role, rng)})
         for who, reward in result.rewards.agent.items():
             assert isinstance(reward, Scored)
-            paid[who] += reward.value
+            rewards[who] += reward.value
         state = result.state
-    return state, paid
+    return state, rewards
 
 
 def test_minimax_against_minimax_is_always_a_draw() -> None:
     for seed in range(200):
-        state, paid = play(play_minimax, play_minimax, seed)
+        state, rewards = play(play_minimax, play_minimax, seed)
         assert state.winner is None
-        assert paid == {"player_x": 0.0, "player_o": 0.0}
+        assert rewards == {"player_x": 0.0, "player_o": 0.0}
 
 
 def test_minimax_never_loses_and_mostly_beats_random() -> None:
@@ -44,8 +44,8 @@ def test_minimax_never_loses_and_mostly_beats_random() -> None:
 
 def test_every_game_is_zero_sum() -> None:
     for seed in range(200):
-        _, paid = play(play_random, play_random, seed)
-        assert sum(paid.values()) == 0
+        _, rewards = play(play_random, play_random, seed)
+        assert sum(rewards.values()) == 0
 
 
 @pytest.mark.parametrize(
@@ -91,18 +91,18 @@ def test_thinking_before_the_answer_is_allowed() -> None:
     assert env.step(Board(), {"player_x": reply}).state.cells == "....X...."
 
 
-def test_solo_takes_both_seats_over_the_tasks_and_success_is_its_own() -> None:
+def test_solo_plays_both_roles_over_the_tasks_and_success_is_its_own() -> None:
     solo = make_env("tic_tac_toe-v1", solo=True, opponent="minimax")
     positions = set()
     for task in solo.tasks("train")[:20]:
         state = solo.reset(task, 0)
         positions.add(state.inner_role)
         rng = random.Random(task.seed)
-        paid = 0.0
+        total = 0.0
         while solo.acting(state):
             result = solo.step(state, {"solo": solo.players["random"](solo, state, "solo", rng)})
-            paid += sum(r.value for r in result.rewards.agent.values() if isinstance(r, Scored))
+            total += sum(r.value for r in result.rewards.agent.values() if isinstance(r, Scored))
             state = result.state
-        assert solo.success(state, "solo") == (paid > 0)
-        assert paid <= 0
+        assert solo.success(state, "solo") == (total > 0)
+        assert total <= 0
     assert positions == {"player_x", "player_o"}

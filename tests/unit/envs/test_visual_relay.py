@@ -38,6 +38,8 @@ def share_found(env: Any, player: str, num_tasks: int = 400) -> float:
         {"side": 6, "num_pieces": 6},
         {"side": 6, "num_pieces": 6, "labels": "cells"},
         {"wanted": "red"},
+        {"observation": "text"},
+        {"observation": "text", "terse": True},
     ],
     ids=str,
 )
@@ -51,7 +53,21 @@ def test_a_pair_that_talks_finds_the_piece_and_chance_does_not() -> None:
     assert 0.05 < share_found(relay(), "random") < 0.2
 
 
-def test_where_the_piece_is_stands_in_the_picture_alone() -> None:
+def test_a_board_as_text_shows_the_looker_each_piece_and_the_mover_none() -> None:
+    env = relay(observation="text", terse=True, num_pieces=6, side=3)
+    scene = env.reset(env.tasks("test")[3], 0)
+    text = env.observe(scene, LOOKER)[-1].text.split("\n")
+    assert text[0] == f"looker {scene.wanted}"
+    cells = "".join(text[1:])
+    for color, cell in scene.pieces:
+        assert cells[cell] == {"black": "k"}.get(color, color[0])
+    assert cells.count(".") == 3
+    assert not env.image_roles
+    mover = env.step(scene, {LOOKER: "A1"}).state
+    assert env.observe(mover, MOVER)[-1].text == f"mover {scene.wanted}\nA1"
+
+
+def test_only_the_picture_shows_where_the_piece_is() -> None:
     """Scenes that differ by their places read alike, for both roles, and look different."""
     env = relay()
     scene = env.reset(env.tasks("train")[0], 0)

@@ -71,7 +71,7 @@ def notify(tmp_path: Path) -> partial[None]:
     return partial(say_to, tmp_path / "said")
 
 
-def test_two_run_at_once_in_processes_of_their_own(tmp_path: Path, notify: partial[None]) -> None:
+def test_two_jobs_run_at_once_in_separate_processes(tmp_path: Path, notify: partial[None]) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     # The first one in the list can only end after the second one.
     jobs = [Job("1", partial(make_model, one, two)), Job("2", partial(make_model, two))]

@@ -69,7 +69,7 @@ def test_smoothing_and_tokens(tmp_path: Path) -> None:
     assert panel.lines[0].y == [0, 0.5, 1.5, 4]
 
 
-def test_a_metric_that_nobody_has_is_refused_with_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_metric_is_refused_with_the_nearest(tmp_path: Path) -> None:
     run = run_of(tmp_path / "r", [0.1], name="reward")
     with pytest.raises(ConfigError, match="roles/planner/reward"):
         make_panels([run], PlotOptions(["roles/planner/rewart"]))

@@ -27,10 +27,10 @@ CONFIG = parse_config(
 )
 
 
-def play(number: int, a: bool, b: bool, failed: bool = False, paid: float = 1.0):
+def play(number: int, a: bool, b: bool, failed: bool = False, reward: float = 1.0):
     failure = LOST if failed else None
     episode = linear(
-        f"t{number}", 0, ("a", rewards({"a": paid})), ("b", rewards(team=0.0)), failure=failure
+        f"t{number}", 0, ("a", rewards({"a": reward})), ("b", rewards(team=0.0)), failure=failure
     )
     episode.success = {} if failed else {"a": a, "b": b}
     return episode
@@ -100,9 +100,26 @@ def test_success_and_loss_are_not_each_others_rest() -> None:
     assert measure(plays, {}, CONFIG, "a", "loss").num_failed == 1
 
 
-def test_a_reward_is_the_mean_of_the_plays_that_were_paid() -> None:
-    plays = [play(0, True, False, paid=1.0), play(1, True, False, paid=4.0)]
-    plays.append(play(2, True, False, failed=True, paid=100.0))
+def test_a_majority_is_scored_per_task_and_costs_all_its_votes() -> None:
+    """Of task 0, two of three votes are right; of task 1, two wrong ones agree; of task 2, one of
+    three different answers is right, so the vote is right in a third of the draws."""
+    plays = []
+    for task, votes in enumerate(("772", "733", "123")):
+        truth = "7" if task < 2 else "1"
+        for vote in votes:
+            episode = play(task, vote == truth, False)
+            episode.answers = {"a": vote}
+            plays.append(episode)
+    found = measure(plays, {}, CONFIG, "a", "majority")
+    assert found.values == pytest.approx([1.0, 0.0, 1 / 3])
+    assert found.value == pytest.approx(4 / 9)
+    assert found.tokens == 3 * measure(plays, {}, CONFIG, "a", "success").tokens > 0
+    assert found.tasks == measure(plays, {}, CONFIG, "a", "success").tasks
+
+
+def test_a_reward_is_the_mean_of_the_episodes_that_have_one() -> None:
+    plays = [play(0, True, False, reward=1.0), play(1, True, False, reward=4.0)]
+    plays.append(play(2, True, False, failed=True, reward=100.0))
     assert measure(plays, {}, CONFIG, "a", "reward").value == 2.5
     with pytest.raises(ExperimentError, match="no reward in any of 1 episodes"):
         measure(plays[2:], {}, CONFIG, "a", "reward")
@@ -260,7 +277,7 @@ def test_numbers_of_tasks_are_kept_in_the_order_of_their_tasks() -> None:
     assert found.values == [0.5, 0.0]
     assert found.tasks == measure(plays[:2], {}, CONFIG, "b", "loss").tasks
     assert found.tasks != measure(plays[1:], {}, CONFIG, "a", "success").tasks
-    failed = [play(0, True, False, paid=2.0), play(1, True, False, failed=True)]
+    failed = [play(0, True, False, reward=2.0), play(1, True, False, failed=True)]
     assert measure(failed, {}, CONFIG, "a", "reward").values == [2.0, None]
 
 

@@ -23,7 +23,7 @@ BY_TURNS = """
 [train]
 alternate = ["policy_a", "hunter"]
 """
-COMPANY = """
+CO_PLAYERS = """
 [policies.old]
 kind = "frozen"
 model = "{model}"
@@ -82,7 +82,7 @@ def test_an_evaluation_stands_on_top_of_its_arm(tmp_path: Path) -> None:
     assert (first.role, second.role) == ("a", "a")
 
 
-def test_an_opponent_can_take_a_seat_for_an_evaluation(tmp_path: Path) -> None:
+def test_an_opponent_can_play_a_role_in_an_evaluation(tmp_path: Path) -> None:
     player = 'set = ["policies.b={kind=\\"scripted\\"}", "roles.b=b"]'
     lab = Lab(tmp_path, EXPERIMENT.replace('set = ["eval.num_tasks=8"]', player), ALONE)
     arm = make_plan(lab.request(), 1).arms[1]
@@ -95,7 +95,7 @@ def test_an_opponent_can_take_a_seat_for_an_evaluation(tmp_path: Path) -> None:
     [
         (ALONE + HUNTER + BY_TURNS, "hunter"),
         (ALONE + "join_step = 3" + HUNTER, "hunter"),
-        (RUN + COMPANY, "old"),
+        (RUN + CO_PLAYERS, "old"),
     ],
 )
 def test_who_was_only_met_in_training_is_no_part_of_an_evaluation(

@@ -44,7 +44,7 @@ save_every = 1
 
 
 def by_weights(request: SampleRequest, number: int, weights: int) -> str:
-    """The number of batches that a policy has learnt from."""
+    """The number of batches that a policy was trained on."""
     return str(weights)
 
 

@@ -16,8 +16,8 @@ pytest.importorskip("PIL")
 httpx = pytest.importorskip("httpx")
 
 from gateways import Served, served
+from image_prompts import BLUE, RED, gaps, learner_of, noise
 from pictures import bad_images
-from sights import BLUE, RED, gaps, learner_of, noise
 
 from pettingllms.config import InferenceConfig
 from pettingllms.config.policies import FullPolicy

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,13 @@ from pettingllms.gateway.dialects import anthropic_messages, openai_chat, openai
 from pettingllms.gateway.dialects.openai_completions import CompletionRequest
 from pettingllms.gateway.dialects.openai_completions import read as read_completion
 from pettingllms.gateway.roles import RoleMap
-from pettingllms.gateway.session import Limits, Session
+from pettingllms.gateway.session import Limits, Session, cut_at_stop
 from pettingllms.gateway.templates import Template
-from pettingllms.gateway.tool_prompts import calls_of
+from pettingllms.gateway.tool_replies import calls_of
 from pettingllms.inference.http import JsonRenderer
 from pettingllms.rollouts.player import Player
 from pettingllms.rollouts.scripted import ByteRenderer
-from pettingllms.types import Episode, Ids, Rewards, Scored, Task
+from pettingllms.types import Episode, Ids, Rewards, Scored, Task, Turn, VersionRun
 
 USER = {"role": "user", "content": "hi"}
 TOOL = {"type": "function", "function": {"name": "run", "parameters": {}}}
@@ -223,6 +224,17 @@ def test_a_chat_with_another_tool_result_is_another_chat() -> None:
     opened = session()
     answer(opened, after("run"), after("run", said, USER), after("other", said, USER))
     assert [turn.links.extends for turn in opened.episode.turns] == [None, 0, None]
+
+
+def test_a_stop_string_also_cuts_the_versions_of_tokens() -> None:
+    """New weights arrived after "he", and again after "hello"."""
+    ids = np.frombuffer(b"hello you", np.uint8).astype(np.int32)
+    later = VersionRun(4, 3), VersionRun(5, 4)
+    turn = Turn("r", "p", (), ids, ids, None, "hello you", 3, later_versions=later)
+    template: Any = SimpleNamespace(decode=lambda ids: bytes(ids.tolist()).decode())
+    for stop, expected in (("he", [(3, 2)]), ("l", [(3, 2), (4, 1)]), ("ou", [(3, 2), *later])):
+        cut, _ = cut_at_stop(turn, [stop], template)
+        assert cut.version_runs == tuple(expected)
 
 
 def test_a_stop_string_also_cuts_the_token_ends() -> None:

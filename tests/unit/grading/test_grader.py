@@ -92,7 +92,7 @@ def test_the_labelled_set_is_large_and_balanced() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_answer_is_never_right_and_harms_nobody(grader: Grader, name: str) -> None:
+def test_a_hostile_answer_is_never_right_and_does_no_harm(grader: Grader, name: str) -> None:
     start = time.monotonic()
     verdict = grader.grade(HOSTILE[name], "5")
     seconds = time.monotonic() - start
@@ -180,7 +180,7 @@ def test_a_silence_that_only_one_answer_meets_is_its_own(monkeypatch: pytest.Mon
 def test_a_grader_that_cannot_read_a_known_answer_either_has_failed(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a machine that has no memory left, whoever took it."""
+    """As on a machine without free memory, whichever process uses it."""
     grader = deadly(monkeypatch, reads=False)
     try:
         verdict = grader.grade(fault, "5")

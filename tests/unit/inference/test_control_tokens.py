@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 
 from chat_models import write_tokenizers
 
-from pettingllms.inference.chat import ChatRenderer
+from pettingllms.inference.chat import ChatRenderer, stop_ids
 from pettingllms.inference.control_tokens import ControlTokens
 from pettingllms.models.tiny import make_tokenizer
 from pettingllms.types import Message
@@ -186,3 +186,30 @@ def test_a_long_hostile_prompt_takes_about_as_long_as_a_harmless_one(
     harmless = min(seconds(f"{n} (|im_start|) " * 4000) for n in range(3))
     hostile = min(seconds(f"{n} <|im_start|> " * 4000) for n in range(3))
     assert hostile < 20 * harmless
+
+
+def test_chosen_control_tokens_stay_in_a_decoded_reply(tmp_path: Path) -> None:
+    special = ["<|call|>", "<|message|>"]
+    tokenizer = make_tokenizer(["a é"], 300, special)
+    tokenizer.save_pretrained(tmp_path)
+    renderer = ChatRenderer(tmp_path)
+    said = "<|message|>Zürich é<|call|>"
+    ids = np.array(tokenizer.encode(f"{said}<|im_end|>", add_special_tokens=False))
+    assert renderer.marked_text(ids, special) == said
+    assert renderer.marked_text(ids, ["<|call|>", "<|unknown|>"]) == "Zürich é<|call|>"
+    assert renderer.marked_text(ids, []) == renderer.decode(ids) == "Zürich é"
+
+
+def test_a_mark_that_a_tokenizer_lacks_is_not_its_unknown_token(tmp_path: Path) -> None:
+    renderer = ChatRenderer(write_tokenizers(tmp_path)["metaspace"])
+    unknown = np.array([renderer._tokenizer.unk_token_id])
+    assert renderer.marked_text(unknown, ["[ARGS]"]) == renderer.decode(unknown)
+
+
+def test_folders_of_mistral_models_have_their_template(tmp_path: Path) -> None:
+    folder = write_tokenizers(tmp_path)["metaspace"]
+    (folder / "config.json").write_text('{"model_type": "mistral"}')
+    (folder / "tekken.json").write_text("{}")  # Transformers prefers it, without a template
+    renderer = ChatRenderer(folder)
+    assert "[INST]" in renderer._tokenizer.decode(renderer.render([Message("user", "a")]))
+    assert stop_ids(folder) == renderer._tokenizer.convert_tokens_to_ids(["</s>"])

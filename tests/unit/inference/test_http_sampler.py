@@ -2,13 +2,9 @@
 
 import asyncio
 import base64
-import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from chat_servers import reply, serving
 
 pytest.importorskip("httpx")
 
@@ -27,37 +23,6 @@ from pettingllms.types import (
 )
 
 KEY = "PETTINGLLMS_TEST_KEY"
-
-
-@contextmanager
-def serving(answers: list[tuple[int, object]]) -> Iterator[tuple[str, list[dict]]]:
-    """A server that gives these answers in turn, the last one for ever; and what it was asked."""
-    asked: list[dict] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append({"path": self.path, "body": body, "auth": self.headers["Authorization"]})
-            status, answer = answers.pop(0) if len(answers) > 1 else answers[0]
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(answer).encode())
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1/", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def reply(text: str, finish: str = "stop") -> tuple[int, object]:
-    return 200, {"choices": [{"message": {"content": text}, "finish_reason": finish}]}
 
 
 def ask(url: str, num_samples: int = 1, key: str = "") -> list[Sample | Failed]:
@@ -144,7 +109,7 @@ def test_tokens_are_those_that_the_server_counts_if_it_does(usage, expected) -> 
     assert sample.usage == expected
 
 
-def test_each_reply_has_a_seed_of_its_own() -> None:
+def test_each_reply_has_a_distinct_seed() -> None:
     with serving([reply("a")]) as (url, asked):
         assert len(ask(url, 3)) == 3
     assert len({one["body"]["seed"] for one in asked}) == 3

@@ -26,7 +26,7 @@ def test_parts_end_where_the_next_begins_and_make_the_text(
     ]
 
 
-def test_a_letter_that_was_cut_is_nobody_s(renderer: ChatRenderer) -> None:
+def test_a_letter_that_was_cut_belongs_to_no_token(renderer: ChatRenderer) -> None:
     ids = renderer.encode("left 😀")[:-2]
     text = renderer.decode(ids)
     assert text.endswith("�")

@@ -40,7 +40,7 @@ def test_deviations_are_those_of_the_inverse_hessian_and_fall_with_games() -> No
     assert (more.deviations < ours.deviations).all()
 
 
-def test_who_met_nobody_is_in_the_middle_and_least_known() -> None:
+def test_a_player_without_comparisons_is_in_the_middle_and_least_known() -> None:
     found = strengths(3, [Comparison(0, 1, 1.0)], 0.1)
     assert found.values[2] == 0
     assert found.deviations[2] == found.deviations.max()
@@ -64,8 +64,8 @@ def test_those_meet_who_have_won_alike() -> None:
 
 
 @pytest.mark.parametrize("num_players", [3, 5, 7])
-def test_with_an_odd_number_nobody_rests_in_both_of_two_rounds(num_players: int) -> None:
-    """One who met nobody has no verdict. The weaker win a little too, as with a judge's 0.8."""
+def test_with_an_odd_number_no_player_rests_in_both_of_two_rounds(num_players: int) -> None:
+    """A player who rests twice has no verdict. The weaker win a little too, as at a judge's 0.8."""
     for seed in range(200):
         rng = random.Random(seed)
         points, met = [0.0] * num_players, set[tuple[int, int]]()

@@ -64,7 +64,7 @@ def longer(body: dict[str, Any]) -> str:
 
 
 def rewards_of(folder: Path, step: int = 1) -> list[Any]:
-    (file,) = sorted(folder.rglob(f"*{step:06d}*.jsonl"))
+    (file,) = sorted(folder.rglob(f"*{step:06d}*.zip"))
     episodes = list(read_episodes(file))
     return [episode.steps[-1].rewards.team for episode in episodes]
 
@@ -111,7 +111,7 @@ def test_a_server_that_refuses_talks_nonsense_and_is_slow_loses_no_episode(tmp_p
     assert run.trained == [(1, "p")]
 
 
-def test_a_server_that_never_gives_a_verdict_pays_nobody_and_stops_nothing(tmp_path: Path) -> None:
+def test_a_server_without_verdicts_gives_no_reward_and_stops_nothing(tmp_path: Path) -> None:
     run, rewards = trained(tmp_path / "run", lambda _: "A wins!", num_tries=2, steps=2)
     assert len(rewards) == NUM_EPISODES
     assert all(isinstance(reward, Failed) and reward.owner == "judge" for reward in rewards)

@@ -223,14 +223,14 @@ def test_text_that_is_only_text_stays() -> None:
 
 
 def gullible(system: str, prompt: str) -> str:
-    """A weak judge: does what it is told in the system's voice, or by the text after the fences."""
+    """A weak judge: obeys text in the role of the system, or after the fences."""
     if "<|im_start|>system" in prompt:
         return prompt.rpartition("Reply ")[2][:15]
     return counting()(system, prompt)
 
 
 def obedient(system: str, prompt: str) -> str:
-    """The weakest: replies with the first verdict that stands in an answer."""
+    """The weakest: replies with the first verdict that an answer contains."""
     for text in shown(prompt):
         for verdict in ('{"winner": "A"}', '{"winner": "B"}'):
             if verdict in text:

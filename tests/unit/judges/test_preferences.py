@@ -60,20 +60,20 @@ def judged(
     return run(judge_all(episodes, references, config, made, 0.1))
 
 
-def paid(episode: Episode, role: str = "a") -> Any:
+def reward_of(episode: Episode, role: str = "a") -> Any:
     return episode.steps[0].rewards.agent[role]
 
 
-def test_scores_are_paid_to_the_role_beside_what_the_step_paid() -> None:
+def test_scores_become_agent_rewards_beside_those_of_the_step() -> None:
     episodes = [play(0, "fig, pear"), play(1, "stone")]
     found = judged(episodes, weight=2.0)
-    assert [paid(e).value for e in episodes] == [0.4, 0.0]
+    assert [reward_of(e).value for e in episodes] == [0.4, 0.0]
     assert episodes[0].steps[0].metrics == {"judged_a": 0.2}
     assert found.metrics["score"] == pytest.approx(0.1)
     assert found.metrics["failed_share"] == 0
 
 
-def test_what_all_made_is_paid_to_the_team() -> None:
+def test_a_score_of_the_teams_submission_is_a_team_reward() -> None:
     episode = play(0, "fig", roles=(TEAM,))
     judged([episode])
     assert episode.steps[0].rewards.team == Scored(0.1)
@@ -83,15 +83,15 @@ def test_against_a_reference_the_reward_is_the_share_of_wins() -> None:
     episodes = [play(0, "fig, pear"), play(1, "stone"), play(2, "lime")]
     references = [play(0, "fig"), play(1, "kiwi, plum, grape")]
     found = judged(episodes, references, against="reference", reference="ref")
-    assert [paid(e).value for e in episodes] == [0.5, 0.0, 0.25]
+    assert [reward_of(e).value for e in episodes] == [0.5, 0.0, 0.25]
     assert found.metrics["score"] == pytest.approx(0.25)
 
 
 def test_a_reference_without_an_answer_is_a_failure() -> None:
     episode = play(0, "fig")
     judged([episode], [play(0, "fig", task="another")], against="reference", reference="ref")
-    assert isinstance(paid(episode), Failed)
-    assert paid(episode).owner == "judge"
+    assert isinstance(reward_of(episode), Failed)
+    assert reward_of(episode).owner == "judge"
 
 
 @pytest.mark.parametrize("rounds", [0, 3])
@@ -99,7 +99,7 @@ def test_inside_a_group_answers_come_in_order(rounds: int) -> None:
     texts = ["fig, pear, lime", "stone", "fig", "fig, pear", "fig, pear, lime, kiwi"]
     episodes = [play(at, text) for at, text in enumerate(texts)]
     found = judged(episodes, against="group", rounds=rounds)
-    values = [paid(episode).value for episode in episodes]
+    values = [reward_of(episode).value for episode in episodes]
     order = sorted(range(5), key=lambda at: -values[at])
     assert order[0] == 4
     assert order[-1] == 1
@@ -112,15 +112,15 @@ def test_inside_a_group_answers_come_in_order(rounds: int) -> None:
 def test_groups_are_the_plays_of_one_task_and_role() -> None:
     episodes = [play(0, "fig"), play(1, "stone"), play(0, "fig, lime", task="u")]
     judged(episodes, against="group")
-    assert paid(episodes[0]).value > 0.5 > paid(episodes[1]).value
-    assert isinstance(paid(episodes[2]), Failed)
+    assert reward_of(episodes[0]).value > 0.5 > reward_of(episodes[1]).value
+    assert isinstance(reward_of(episodes[2]), Failed)
 
 
 def test_rivals_are_compared_within_their_step() -> None:
     episodes = [play(0, "fig", "stone", roles=("a", "b")), play(1, "x", "x", roles=("a", "b"))]
     judged(episodes, against="rival")
-    assert paid(episodes[0], "a").value > 0.5 > paid(episodes[0], "b").value
-    assert paid(episodes[1], "a") == paid(episodes[1], "b") == Scored(0.5)
+    assert reward_of(episodes[0], "a").value > 0.5 > reward_of(episodes[0], "b").value
+    assert reward_of(episodes[1], "a") == reward_of(episodes[1], "b") == Scored(0.5)
 
 
 def test_rivals_that_were_asked_different_things_are_not_compared() -> None:
@@ -128,14 +128,14 @@ def test_rivals_that_were_asked_different_things_are_not_compared() -> None:
     episode.steps[0].submissions["b"] = Submission("another Q", "fig")
     judged(episodes, against="rival")
     for role in ("a", "b"):
-        assert paid(episode, role) == Failed("nothing to compare it with", "judge")
+        assert reward_of(episode, role) == Failed("nothing to compare it with", "judge")
 
 
-def test_the_same_answer_is_a_tie_that_nobody_is_asked_about() -> None:
+def test_equal_answers_tie_without_a_call_of_the_judge() -> None:
     model = Model(counting())
     episodes = [play(0, "fig"), play(1, "fig")]
     judged(episodes, against="group", judges={"rule": llm(model)})
-    assert [paid(e) for e in episodes] == [Scored(0.5)] * 2
+    assert [reward_of(e) for e in episodes] == [Scored(0.5)] * 2
     assert model.prompts == []
 
 
@@ -147,12 +147,12 @@ class Broken(Judge):
         return failed if "stone" in submission.answer else count(submission)
 
 
-def test_a_judge_that_fails_pays_no_number_and_no_baseline_moves() -> None:
+def test_a_judge_that_fails_gives_no_number_and_no_baseline_moves() -> None:
     judge = Broken("b", RuleConfig(kind="rule"), JudgeContext(count, lambda _: None))
     texts = ["fig", "stone", "fig, lime"]
     episodes = [play(at, text) for at, text in enumerate(texts)]
     found = judged(episodes, judges={"rule": judge})
-    assert isinstance(paid(episodes[1]), Failed)
+    assert isinstance(reward_of(episodes[1]), Failed)
     assert any("33% of verdicts failed; the first: no idea" in alarm for alarm in found.alarms)
     algorithm = make_algorithm("grpo")
     (group,) = algorithm.assign(episodes)
@@ -165,8 +165,8 @@ def test_in_a_group_a_failed_comparison_leaves_the_others() -> None:
     judge = Broken("b", RuleConfig(kind="rule"), JudgeContext(count, lambda _: None))
     episodes = [play(0, "fig"), play(1, "stone"), play(2, "fig, lime")]
     judged(episodes, judges={"rule": judge}, against="group")
-    assert isinstance(paid(episodes[1]), Failed)
-    assert paid(episodes[2]).value > 0.5 > paid(episodes[0]).value
+    assert isinstance(reward_of(episodes[1]), Failed)
+    assert reward_of(episodes[2]).value > 0.5 > reward_of(episodes[0]).value
 
 
 def test_a_judge_that_is_too_slow_fails_what_is_missing_alone() -> None:
@@ -178,8 +178,8 @@ def test_a_judge_that_is_too_slow_fails_what_is_missing_alone() -> None:
     judge = Slow("s", RuleConfig(kind="rule"), JudgeContext(count, lambda _: None))
     episodes = [play(0, "fig"), play(1, "stone")]
     judged(episodes, judges={"rule": judge}, timeout=0.1)
-    assert paid(episodes[0]) == Scored(0.1)
-    assert "judge.timeout" in paid(episodes[1]).reason
+    assert reward_of(episodes[0]) == Scored(0.1)
+    assert "judge.timeout" in reward_of(episodes[1]).reason
 
 
 def length(submission: Submission, part: str = "") -> Any:
@@ -202,10 +202,10 @@ def test_the_gap_to_the_held_out_judge_is_measured_and_alarms() -> None:
     assert found.metrics["held_out_gap"] == pytest.approx(1.0)
     assert found.metrics["held_out_score"] == 0
     assert "above held-out judge" in found.alarms[0]
-    assert paid(hacked[0]) == Scored(1.0)
+    assert reward_of(hacked[0]) == Scored(1.0)
 
 
-def test_the_held_out_judge_may_see_a_share_and_its_failure_costs_nobody() -> None:
+def test_the_held_out_judge_may_see_a_share_and_its_failure_costs_no_reward() -> None:
     config = JudgeConfig(
         by="rule",
         held_out="watch",
@@ -227,7 +227,7 @@ def test_the_held_out_judge_may_see_a_share_and_its_failure_costs_nobody() -> No
     assert found.metrics["failed_share"] == 0
 
 
-def test_exhibits_are_written_and_read_back() -> None:
+def test_submissions_are_written_and_read_back() -> None:
     episode = play(0, "fig")
     judged([episode])
     again = episode_from_json(episode_to_json(episode))

@@ -116,7 +116,7 @@ def test_what_a_switch_did_is_measured() -> None:
     assert found[5]["steps_to_recover"] == 5
 
 
-def test_forgetting_is_what_was_reached_with_earlier_company_less_what_is_now() -> None:
+def test_forgetting_is_the_earlier_score_with_past_co_players_minus_the_current_one() -> None:
     co_players = schedule_of({"members": {"weak": 1.0}, "until_step": 1})
     assert "forgetting" not in co_players.compare({0: 0.9})
     co_players.record(1, 0.9)
@@ -125,7 +125,7 @@ def test_forgetting_is_what_was_reached_with_earlier_company_less_what_is_now() 
     assert co_players.compare({0: 0.5, 1: 0.5})["forgetting"] == pytest.approx(0.45)
 
 
-def test_a_step_in_which_nobody_was_paid_moves_nothing() -> None:
+def test_a_step_without_rewards_moves_nothing() -> None:
     co_players = schedule_of({"members": {"weak": 1.0}, "until_step": 9})
     assert co_players.record(1, None) == {"phase": 1.0}
     assert co_players.recent == []

@@ -1,4 +1,4 @@
-"""Who meets whom in a step: shares, players, and the same again after a checkpoint."""
+"""Assignments of a step: shares, players, and the same again after a checkpoint."""
 
 import json
 from collections import Counter
@@ -38,15 +38,17 @@ def played(league: League, step: int, number: int) -> list[dict[str, str]]:
     episodes: list[Episode] = []
     for task in tasks:
         assignment = assignments.get(task.id, dict.fromkeys(league.roles, "p"))
-        paid = {role: derive_seed(step, name, role) % 3 for role, name in assignment.items()}
-        episodes.append(linear(task.id, 0, (league.roles[0], rewards(agent=paid))))
+        agent_rewards = {
+            role: derive_seed(step, name, role) % 3 for role, name in assignment.items()
+        }
+        episodes.append(linear(task.id, 0, (league.roles[0], rewards(agent=agent_rewards))))
     league.record(tasks, assignments, episodes, RewardConfig())
     return [dict(assignments[task.id]) for task in tasks if task.id in assignments]
 
 
 @given(st.integers(1, 9), st.sampled_from([2, 3, 5]), st.sampled_from([0.3, 0.5, 1.0]))
 @settings(deadline=None, max_examples=30)
-def test_the_learner_is_in_each_seat_equally_often(number: int, players: int, share: float) -> None:
+def test_the_learner_plays_each_role_equally_often(number: int, players: int, share: float) -> None:
     roles = tuple("abcde"[:players])
     league = league_of(roles=roles, share=share, anchors=[])
     counts = Counter(dict.fromkeys(roles, 0))
@@ -163,14 +165,14 @@ def test_scores_are_told_by_opponent() -> None:
     episodes = []
     for task in tasks:
         wins = "p" if "p@0" in assignments[task.id].values() else "script:minimax"
-        paid = {role: float(name == wins) for role, name in assignments[task.id].items()}
-        episodes.append(linear(task.id, 0, ("a", rewards(agent=paid))))
+        agent_rewards = {role: float(name == wins) for role, name in assignments[task.id].items()}
+        episodes.append(linear(task.id, 0, ("a", rewards(agent=agent_rewards))))
     scores = league.record(tasks, assignments, episodes, RewardConfig())
     assert scores == {"score_snapshots": 1.0, "score_minimax": 0.0}
     assert league.metrics()["size"] == 1.0
 
 
-def test_everybody_moves_on_by_a_seat() -> None:
+def test_every_player_moves_on_by_one_role() -> None:
     roles = {"a": "p", "b": "x", "c": "y"}
     assert rotated(roles, 0) == roles
     assert rotated(roles, 1) == {"a": "y", "b": "p", "c": "x"}
@@ -185,5 +187,5 @@ def test_everybody_moves_on_by_a_seat() -> None:
     assert found["1-0"] == rotated(roles, 4)
 
 
-def test_a_duel_has_the_player_in_one_seat() -> None:
+def test_a_duel_has_the_player_in_one_role() -> None:
     assert duel(("a", "b", "c"), "p", "x", 4) == {"a": "x", "b": "p", "c": "x"}

@@ -48,17 +48,17 @@ def test_games_that_are_handed_over_are_the_others_alone() -> None:
     payoff.hand_over("nobody", "nobody@10")
 
 
-@pytest.mark.parametrize(("paid", "result"), [(2.0, 1.0), (1.0, 0.5), (0.5, 0.0)])
-def test_who_was_paid_more_has_won(paid: float, result: float) -> None:
-    episode = linear("t", 0, ("a", rewards()), ("b", rewards(agent={"a": paid, "b": 1.0})))
+@pytest.mark.parametrize(("reward", "result"), [(2.0, 1.0), (1.0, 0.5), (0.5, 0.0)])
+def test_the_player_with_the_higher_reward_wins(reward: float, result: float) -> None:
+    episode = linear("t", 0, ("a", rewards()), ("b", rewards(agent={"a": reward, "b": 1.0})))
     assignment = {"a": "p", "b": "x"}
     assert result_of(episode, assignment, "p", "x", RewardConfig()) == result
     assert result_of(episode, assignment, "x", "p", RewardConfig()) == 1 - result
 
 
-def test_a_player_in_two_seats_counts_by_their_mean() -> None:
-    paid = rewards(agent={"a": 1.0, "b": 3.0, "c": 0.0})
-    episode = linear("t", 0, ("a", rewards()), ("b", rewards()), ("c", paid))
+def test_a_player_in_two_roles_counts_by_their_mean() -> None:
+    given = rewards(agent={"a": 1.0, "b": 3.0, "c": 0.0})
+    episode = linear("t", 0, ("a", rewards()), ("b", rewards()), ("c", given))
     assert result_of(episode, {"a": "p", "b": "x", "c": "x"}, "p", "x", RewardConfig()) == 0.0
     assert result_of(episode, {"a": "x", "b": "p", "c": "x"}, "p", "x", RewardConfig()) == 1.0
 

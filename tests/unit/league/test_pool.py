@@ -20,7 +20,7 @@ def test_latest_is_always_the_newest() -> None:
     assert drawn("latest", Payoff()) == {"p@30": 1.0}
 
 
-def test_uniform_meets_everybody_equally_often_whoever_wins() -> None:
+def test_uniform_meets_every_player_equally_often_whatever_the_results() -> None:
     payoff = Payoff()
     for _ in range(50):
         payoff.add("p", "p@0", 0.0)

@@ -74,13 +74,15 @@ def alone(items: list[Item]) -> list[JointAction]:
     return [JointAction(("x",), (item,)) for item in items]
 
 
-def rounds(seed: int = 0, count: int = 5, paid: float | None = None) -> list[JointAction]:
+def rounds(seed: int = 0, count: int = 5, target: float | None = None) -> list[JointAction]:
     """Joints of three, two and one roles, each with one target."""
     rng = np.random.default_rng(seed)
     joint_actions = []
     for at in range(count):
         roles = ROLES[at % 3 :]
-        items = replies(100 * seed + at, len(roles), float(rng.normal()) if paid is None else paid)
+        items = replies(
+            100 * seed + at, len(roles), float(rng.normal()) if target is None else target
+        )
         joint_actions.append(JointAction(roles, tuple(items)))
     return joint_actions
 
@@ -113,7 +115,7 @@ def test_a_head_expects_nothing_at_first_and_fits_a_constant(model: Path, kind: 
 
 
 @pytest.mark.parametrize(("given", "rate"), [({}, 1e-2), ({"head_lr": 3e-2}, 3e-2)])
-def test_a_head_has_a_learning_rate_of_its_own(model: Path, given: dict, rate: float) -> None:
+def test_a_head_has_its_own_learning_rate(model: Path, given: dict, rate: float) -> None:
     """The first step of Adam is as long as the rate: a head begins with zeros."""
     made = learner(model, FULL, given, weight_decay=0.0)
     before = from_bytes(made.files("f")[0][MODEL_FILE])
@@ -203,7 +205,7 @@ def test_how_a_batch_is_cut_changes_no_value_loss(model: Path, max_batch_tokens:
     assert found[0] == pytest.approx(found[1], rel=1e-3)
 
 
-# Critics of their own
+# Separate critics
 
 
 def test_a_critic_expects_nothing_at_first_and_fits_a_constant(model: Path) -> None:
@@ -227,14 +229,14 @@ def test_places_without_a_target_are_not_trained(model: Path) -> None:
 
 
 @pytest.mark.parametrize("mixer", ["sum", "monotonic"])
-def test_a_mix_fits_what_the_team_was_paid(model: Path, mixer: str) -> None:
+def test_a_mix_fits_the_returns_of_the_team(model: Path, mixer: str) -> None:
     made = critic(model, mixer)
     joint_actions = rounds()
     first = made.values(joint_actions)
     assert {mixed for _, mixed in first} == {0.0}
     losses = [made.train(joint_actions, step)["value_loss"] for step in range(80)]
-    paid = np.array([joint_action.items[0].targets[0] for joint_action in joint_actions])
-    assert losses[0] == pytest.approx(float((paid**2).mean()), rel=1e-5)
+    targets = np.array([joint_action.items[0].targets[0] for joint_action in joint_actions])
+    assert losses[0] == pytest.approx(float((targets**2).mean()), rel=1e-5)
     assert losses[-1] < losses[0] / 10
     assert made.train(joint_actions, 99)["explained_variance"] > 0.8
 
@@ -290,14 +292,14 @@ def test_a_mixed_loss_has_the_gradients_of_one_plain_pass(model: Path, mixer: st
             v[0, at], q[0, at] = lm.head(hidden[end]), lm.head(hidden[-1])
             spoke[0, at] = True
             state += hidden[end].detach() / len(joint_action.roles)
-        paid = joint_action.items[0].targets[0]
-        total = total + (made._mixer(q, spoke, state) - paid).square().sum() / (
+        target = joint_action.items[0].targets[0]
+        total = total + (made._mixer(q, spoke, state) - target).square().sum() / (
             2 * len(joint_actions)
         )
         for role in joint_action.roles:
             one = q.clone()
             one[0, ROLES.index(role)] = v[0, ROLES.index(role)]
-            error = (made._mixer(one, spoke, state) - paid).square().sum()
+            error = (made._mixer(one, spoke, state) - target).square().sum()
             total = total + error / (2 * len(joint_actions) * len(joint_action.roles))
     total.backward()
     assert numbers == pytest.approx(total.item(), rel=1e-4)
@@ -334,7 +336,7 @@ def test_a_step_that_is_not_finite_is_skipped(model: Path) -> None:
 # Numbers
 
 
-def test_a_clipped_value_is_not_paid_for_moving_on() -> None:
+def test_a_clipped_value_gains_nothing_by_moving_on() -> None:
     value = torch.tensor([[0.3, 0.3, 5.0]], requires_grad=True)
     old, target = torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([[1.0, -1.0, torch.nan]])
     errors = squared_errors(value, old, target, 0.2)

@@ -183,7 +183,7 @@ def test_it_begins_at_log_two_and_how_a_batch_is_cut_changes_nothing(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_learns_what_is_preferred_and_moves_nobody_else(model: Path, kind: str) -> None:
+def test_it_learns_what_is_preferred_and_moves_no_other_policy(model: Path, kind: str) -> None:
     made = learner(model, KINDS[kind])
     others = {name: made.files(name)[1] for name in KINDS[kind] if name != "a"}
     pairs = drawn_pairs(made, "a")

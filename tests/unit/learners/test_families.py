@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("PIL")
 
-from sights import BLUE, RED, SIGHTS, asked, gaps, items_of, learner_of, noise
+from image_prompts import BLUE, IMAGE_PROMPTS, RED, asked, gaps, items_of, learner_of, noise
 
 from pettingllms.config import CriticConfig, InferenceConfig, LearnerConfig
 from pettingllms.config.policies import FullPolicy, LoraPolicy
@@ -65,7 +65,7 @@ def started(folder: Path) -> TorchEngine:
 
 
 def sampled(engine: TorchEngine, renderer: VisionRenderer) -> list[Item]:
-    requests = [asked(renderer, some, seed=at) for at, some in enumerate(SIGHTS.values())]
+    requests = [asked(renderer, some, seed=at) for at, some in enumerate(IMAGE_PROMPTS.values())]
     found = asyncio.run(engine.sample_many(requests))
     return [item for pair in zip(requests, found, strict=True) for item in items_of(*pair)]
 
@@ -112,7 +112,7 @@ def test_another_picture_gives_other_log_probs_of_the_same_reply(engine, learner
 
 def test_a_prompt_is_narrowed_to_one_place_for_each_image(renderer) -> None:
     """As the template has it: nothing of what the family puts around an image is left."""
-    for messages in SIGHTS.values():
+    for messages in IMAGE_PROMPTS.values():
         request = asked(renderer, messages)
         narrow = renderer.image_processor.unexpanded(request.prompt_ids, request.images)
         assert narrow.count(renderer.image_processor.image_id) == len(request.images)
@@ -156,8 +156,8 @@ def test_full_training_reaches_every_part(folder, engine, renderer) -> None:
 
 
 def test_a_critic_tells_pictures_apart_and_learns_from_them(folder, renderer) -> None:
-    """Two replies of one text to one text, of which one is paid: the picture alone says which."""
-    joint_actions = [paid(renderer, RED, 1.0), paid(renderer, BLUE, -1.0)]
+    """Equal replies to equal texts with different rewards: only the picture tells them apart."""
+    joint_actions = [rewarded(renderer, RED, 1.0), rewarded(renderer, BLUE, -1.0)]
     spec = CriticSpec(folder, CriticConfig(kind="model", lr=3e-3), LearnerConfig(), 5)
     critic = Critic(spec)
     losses = [critic.train(joint_actions, step)["value_loss"] for step in range(30)]
@@ -170,7 +170,7 @@ def test_a_critic_tells_pictures_apart_and_learns_from_them(folder, renderer) ->
     np.testing.assert_array_equal(again.values(joint_actions)[0][0], red)
 
 
-def paid(renderer: VisionRenderer, image: Any, target: float) -> JointAction:
+def rewarded(renderer: VisionRenderer, image: Any, target: float) -> JointAction:
     request = asked(renderer, [user("Which cell?", image)])
     reply = renderer.encode("B2")
     nothing = np.zeros(len(reply), np.float32)
@@ -182,7 +182,7 @@ def paid(renderer: VisionRenderer, image: Any, target: float) -> JointAction:
     return JointAction(("a",), (item,))
 
 
-def test_a_tiled_image_stands_in_the_prompt_as_the_familys_own_processor_has_it(
+def test_a_tiled_image_enters_the_prompt_as_by_the_familys_own_processor(
     tmp_path: Path,
 ) -> None:
     from transformers import AutoImageProcessor, AutoTokenizer, Idefics3Processor

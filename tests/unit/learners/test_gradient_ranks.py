@@ -13,10 +13,10 @@ pytest.importorskip("PIL")
 
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from image_prompts import RED
 from ranks import note, noted, rank_of
-from sights import RED
 from test_checkpointing import gradients
-from test_seeing import item
+from test_vlm_learner import item
 
 from pettingllms.config import LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy

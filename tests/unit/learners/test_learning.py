@@ -1,8 +1,8 @@
 """Critics teach: a team of two learns a small game, by the real learner and critics, in process.
 
 Each role is shown a card and answers with one or two tokens; a token is right if its id is the
-card's number modulo 4. The team alone is paid: for the share of right tokens, more for a high card,
-and more if all are right. Playing by chance pays about 0.2, playing right 1.625.
+card's number modulo 4. Only the team gets a reward: for the share of right tokens, more for a
+high card, and more if all are right. Random play earns about 0.2, perfect play 1.625.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from pettingllms.types import Episode, Rewards, Scored, Step, Task, TreeLinks, T
 
 ROLES = ("a", "b")
 NUM_CARDS = 4
-CARD, SEAT = 100, 200
+CARD, ROLE_NAME = 100, 200
 """Ids of the first card and of the first role's name."""
 
 
@@ -55,14 +55,14 @@ def play(learner: Learner, step: int, num_plays: int, num_tokens: int) -> list[E
     """A batch of plays in which both roles speak at the same time."""
     rng, chance = np.random.default_rng(step), torch.Generator().manual_seed(step)
     cards = rng.integers(0, NUM_CARDS, (num_plays, 2))
-    prompts = np.stack([SEAT + np.tile([0, 1], num_plays), CARD + cards.flatten()], 1)
+    prompts = np.stack([ROLE_NAME + np.tile([0, 1], num_plays), CARD + cards.flatten()], 1)
     replies, logprobs = sample(learner, prompts, num_tokens, chance)
     episodes = []
     for number in range(num_plays):
         episode = Episode(f"t{number}/0", "cards-v1", Task(f"t{number}"), 0, last=0)
         for player, role in enumerate(ROLES):
             at = 2 * number + player
-            centralized = np.array([*(CARD + cards[number]), SEAT + player], dtype=np.int32)
+            centralized = np.array([*(CARD + cards[number]), ROLE_NAME + player], dtype=np.int32)
             episode.turns.append(
                 Turn(role, "p", (), prompts[at].astype(np.int32), replies[at], logprobs[at], "", 0,
                      links=TreeLinks(0, 0), centralized_ids=centralized)
@@ -131,22 +131,24 @@ def train(
                 algorithm.joint_actions(episodes), "centralized" in algorithm.needs
             )
             numbers |= critic.train(read, step)
-        paid = np.mean([episode.steps[0].rewards.team.value for episode in episodes])
-        found.append((float(paid), numbers["explained_variance"]))
+        reward = np.mean([episode.steps[0].rewards.team.value for episode in episodes])
+        found.append((float(reward), numbers["explained_variance"]))
     return found
 
 
 def read_out(number: int, said: int) -> Episode:
-    """a says a token that alone decides what the team is paid; b reads it and says the same as
-    ever."""
-    prompts = [[SEAT, CARD + number % NUM_CARDS], [SEAT + 1, CARD + number % NUM_CARDS, said]]
+    """a says a token that alone decides the team's reward; b reads it and always says the same."""
+    prompts = [
+        [ROLE_NAME, CARD + number % NUM_CARDS],
+        [ROLE_NAME + 1, CARD + number % NUM_CARDS, said],
+    ]
     episode = Episode(f"t{number}/0", "cards-v1", Task(f"t{number}"), 0, last=1)
     for at, (role, prompt, reply) in enumerate(zip(ROLES, prompts, (said, 20), strict=True)):
         ids, one = np.array(prompt, np.int32), np.array([reply], np.int32)
         logprobs = np.zeros(1, np.float32)
         episode.turns.append(Turn(role, "p", (), ids, one, logprobs, "", 0, links=TreeLinks(at, 1)))
-        paid = Rewards(team=Scored(float(said == 10))) if at else Rewards()
-        episode.steps.append(Step(at - 1 if at else None, (at,), paid))
+        given = Rewards(team=Scored(float(said == 10))) if at else Rewards()
+        episode.steps.append(Step(at - 1 if at else None, (at,), given))
     return episode
 
 
@@ -185,4 +187,4 @@ def test_a_team_learns(model: Path, name: str, kind: str, options: dict) -> None
     found = np.array(train(model, name, kind, options))
     assert found[:3, 0].mean() < 0.4
     assert found[-5:, 0].mean() > 1.0
-    assert found[-20:, 1].max() > 0.2, "the critic never explained what was paid"
+    assert found[-20:, 1].max() > 0.2, "the critic never explained the returns"

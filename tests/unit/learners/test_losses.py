@@ -186,7 +186,7 @@ def test_the_importance_weight_is_capped() -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES.names())
-def test_only_what_is_learnt_has_a_gradient(name: str) -> None:
+def test_only_outputs_of_the_trained_policy_have_a_gradient(name: str) -> None:
     inputs = drawn([2, 3], seed=2)
     constants = [
         inputs.old_logp_BT,
@@ -233,7 +233,7 @@ def test_normalisations(name: str) -> None:
     assert loss("constant", part) == near(-1 / 40)
 
 
-def test_entropy_is_paid_for() -> None:
+def test_the_entropy_bonus_lowers_the_loss() -> None:
     entropy_BT = torch.tensor([[1.0, 9.0, 9.0], [2.0, 3.0, 4.0]], dtype=torch.float64)
     inputs = replace(reply_pair(), entropy_BT=entropy_BT.requires_grad_())
     loss, metrics = policy_loss(inputs, Scale(4, 2, 10), loss_config(entropy_coef=0.5))
@@ -243,7 +243,7 @@ def test_entropy_is_paid_for() -> None:
     assert entropy_BT.grad.tolist() == [[-0.125, 0, 0], [-0.125, -0.125, -0.125]]
 
 
-def test_divergence_from_the_reference_is_paid() -> None:
+def test_the_kl_penalty_raises_the_loss() -> None:
     """At half the reference's probability r = 2: k3 = 2 - 1 - log 2, with the slope 1 - r."""
     inputs = replace(one(0.0, 1.0), ref_logp_BT=torch.full((1, 1), -2 + math.log(2)))
     loss, grad, metrics = run(inputs, loss_config(kl_coef=0.5))

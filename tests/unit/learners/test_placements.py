@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("PIL")
 
-from sights import SIGHTS, asked, gaps, items_of, learner_of
+from image_prompts import IMAGE_PROMPTS, asked, gaps, items_of, learner_of
 
 from pettingllms.config import InferenceConfig, parse_config
 from pettingllms.config.policies import FullPolicy, LoraPolicy
@@ -48,7 +48,7 @@ def items(folder: Path) -> list[Item]:
     renderer = VisionRenderer(folder)
     return [
         item
-        for at, messages in enumerate(SIGHTS.values())
+        for at, messages in enumerate(IMAGE_PROMPTS.values())
         for item in items_of(
             asked(renderer, messages), [_said(renderer, text, at) for text in ("B2", "A1 or C3")]
         )
@@ -113,14 +113,14 @@ def test_training_the_whole_model_moves_every_part(folder: Path, items: list[Ite
 
 
 @pytest.mark.parametrize("parts", [None, *PLACEMENTS], ids=lambda p: "-".join(p) if p else "full")
-def test_the_sampler_sees_with_what_was_learnt(parts: Any, folder: Path, items: list[Item]) -> None:
+def test_the_sampler_uses_the_trained_weights(parts: Any, folder: Path, items: list[Item]) -> None:
     policy: Any = FullPolicy(model=str(folder), lr=1e-3)
     if parts:
         policy = LoraPolicy(model=str(folder), rank=4, lr=1e-2, parts=parts)
     learner = learner_of(folder, policy)
     config = InferenceConfig(engine="torch", max_model_len=512)
     engine = TorchEngine(EngineSpec(folder, config, ("p",)))
-    request = asked(VisionRenderer(folder), SIGHTS["several"])
+    request = asked(VisionRenderer(folder), IMAGE_PROMPTS["several"])
 
     async def play() -> tuple[list[Item], list[Item]]:
         await engine.start()
@@ -135,13 +135,13 @@ def test_the_sampler_sees_with_what_was_learnt(parts: Any, folder: Path, items: 
     assert min(gaps(learner, old)) > 1e-3
 
 
-def test_a_model_that_only_reads_has_no_eyes_to_adapt(tmp_path: Path) -> None:
+def test_a_text_only_model_has_no_vision_encoder_to_adapt(tmp_path: Path) -> None:
     reader = make_tiny(tmp_path / "reader", texts=["one two three"])
     with pytest.raises(LearnerError, match="vision of .* text-only; leave `parts` out"):
         learner_of(reader, LoraPolicy(model="reader", parts=["vision"]))
 
 
-def test_a_trained_model_is_exported_with_its_eyes(
+def test_a_trained_model_is_exported_with_its_vision_encoder(
     folder: Path, items: list[Item], tmp_path: Path
 ) -> None:
     policy = FullPolicy(model=str(folder), lr=1e-3)

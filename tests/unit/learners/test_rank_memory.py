@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ pytest.importorskip("peft")
 
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from ranks import rank_of
+from ranks import rank_of, save_parts
 
 from pettingllms.config import LearnerConfig, loss_config
 from pettingllms.config.policies import FullPolicy
@@ -21,6 +22,9 @@ from pettingllms.learners.batches import Item
 from pettingllms.learners.learner import Learner
 from pettingllms.learners.learner_spec import LearnerSpec
 from pettingllms.learners.sharding import trim_heap
+from pettingllms.policies.tensor_shards import grouped
+from pettingllms.transfer.group import Group
+from pettingllms.transfer.link import Link, Manifest
 
 NUM_LAYERS, SIZE, MLP_SIZE, VOCABULARY = 36, 512, 2048, 1024
 LAYER = 4 * (4 * SIZE**2 + 3 * SIZE * MLP_SIZE)
@@ -28,6 +32,9 @@ LAYER = 4 * (4 * SIZE**2 + 3 * SIZE * MLP_SIZE)
 WHOLE = NUM_LAYERS * LAYER + 4 * VOCABULARY * SIZE
 SHARD = WHOLE / 2
 MARGIN = 1.2
+BUCKET = 64 * 2**20
+CPU = torch.device("cpu")
+LINK = Link("", 2, 600.0)
 pytestmark = pytest.mark.skipif(
     not os.access("/proc/self/clear_refs", os.W_OK), reason="measures memory with Linux's /proc"
 )
@@ -81,12 +88,31 @@ class Peak:
         self.restart()
 
 
+def receive(folder: Path) -> None:
+    """Take the stream of rank 0, as an engine would."""
+    group = Group(replace(LINK, rendezvous=f"file://{folder / 'meet' / 'store'}"), 1, CPU)
+    plain = json.loads((folder / "manifest.json").read_text())
+    for bucket in Manifest.from_plain(plain).buckets():
+        group.broadcast(torch.empty(sum(entry.numel for entry in bucket)))
+    group.close()
+
+
+def stream(made: Learner, folder: Path) -> None:
+    made.bucket_bytes = BUCKET  # type: ignore[misc]
+    if dist.get_rank() == 0:
+        (folder / "manifest.json").write_text(json.dumps(asdict(made.manifest("p", "float32"))))
+    made.join_stream(replace(LINK, rendezvous=f"file://{folder / 'meet' / 'store'}"))
+    made.send("p", "float32")
+
+
 def measure(rank: int, folder: Path) -> None:
+    if rank == 2:
+        receive(folder)
+        return
     with rank_of(rank, 2, folder):
         warm = learner(folder / "small")  # libraries load modules on first use
         update(warm)
-        (folder / f"warm{rank}").mkdir()
-        warm.save("p", folder / f"warm{rank}")
+        save_parts(warm, "p", folder / f"warm{rank}")
         del warm
         peak = Peak()
         made = learner(folder / "model")
@@ -94,17 +120,21 @@ def measure(rank: int, folder: Path) -> None:
         (folder / "out").mkdir(exist_ok=True)
         made.write("p", folder / "out")
         peak.note("publish")
+        stream(made, folder)
+        peak.note("stream")
         update(made)
         trim_heap()
         peak.restart()
-        made.save("p", folder / "out")
+        save_parts(made, "p", folder / "saved", background=False)
         peak.note("save")
+        save_parts(made, "p", folder / "saved")
+        peak.note("save from a copy")
         del made
         gc.collect()
         trim_heap()
         peak.restart()
         made = learner(folder / "model")
-        made.load("p", {path.name: path for path in (folder / "out").iterdir()})
+        made.load("p", grouped({path.name: path for path in (folder / "saved").iterdir()}))
         peak.note("resume")
         (folder / f"{rank}.json").write_text(json.dumps(peak.found))
 
@@ -113,14 +143,17 @@ def measure(rank: int, folder: Path) -> None:
 def test_memory_of_a_rank_follows_its_shard(tmp_path: Path) -> None:
     make_model(tmp_path / "small", 1)
     make_model(tmp_path / "model", NUM_LAYERS)
-    mp.spawn(measure, args=(tmp_path,), nprocs=2)
+    (tmp_path / "meet").mkdir()
+    mp.spawn(measure, args=(tmp_path,), nprocs=3)
     for rank in range(2):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
         shards = {name: peak / SHARD for name, peak in found.items()}
         print(rank, {name: round(number, 3) for name, number in shards.items()})
         assert found["load"] <= MARGIN * SHARD + LAYER, shards
         assert found["publish"] <= MARGIN * SHARD + LAYER, shards
+        assert found["stream"] <= MARGIN * SHARD + BUCKET, shards
         assert found["save"] <= MARGIN * 3 * SHARD + LAYER, shards  # with two moments
+        assert found["save from a copy"] <= MARGIN * 6 * SHARD + LAYER, shards
         assert found["resume"] <= MARGIN * 3 * SHARD + LAYER, shards
         assert found["load"] >= SHARD  # it is the model that is measured
     written = (tmp_path / "out" / "model.safetensors").stat().st_size

@@ -111,11 +111,11 @@ def vision(folder: Path) -> None:
 MODELS = [qwen3, llama_of_two_files, tied_twice, odd_rows, experts, vision]
 
 
-def whole_lm(folder: Path, dtype: torch.dtype) -> Any:
+def whole_lm(folder: Path, dtype: torch.dtype, *_: Any) -> Any:
     return load_lm(folder, dtype), None
 
 
-def sharded_lm(folder: Path, dtype: torch.dtype) -> Any:
+def sharded_lm(folder: Path, dtype: torch.dtype, *_: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         lm, pending = sharded_load.open_lm(folder, dtype)

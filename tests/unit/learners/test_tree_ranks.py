@@ -14,7 +14,7 @@ pytest.importorskip("PIL")
 
 import torch.multiprocessing as mp
 from ranks import rank_of
-from test_seeing import BLUE, RED, SMALL, item
+from test_vlm_learner import BLUE, RED, SMALL, item
 from tree_cases import (
     CASES,
     gradients,

@@ -11,7 +11,7 @@ pytest.importorskip("peft")
 
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from ranks import rank_of
+from ranks import rank_of, save_parts
 from test_sharded_load import FULL, LORA, critic, items, learner, odd_rows, qwen3
 
 from pettingllms.errors import LearnerError
@@ -19,6 +19,8 @@ from pettingllms.learners.batches import JointAction
 from pettingllms.learners.tensor_files import TensorFiles
 from pettingllms.learners.weight_stream import collect, pieces, write_tensors
 from pettingllms.learners.weights import fingerprint, from_bytes, load_tensors, tensors_in, to_bytes
+from pettingllms.policies.files import read_content
+from pettingllms.policies.tensor_shards import grouped
 
 MODELS = odd_rows, qwen3
 
@@ -42,18 +44,22 @@ def in_memory(made: Any) -> tuple[dict[str, bytes], str]:
     return {**files, **made.state(policy)}, weight_hash
 
 
-def on_disk(made: Any, folder: Path) -> tuple[dict[str, Path], str]:
+def on_disk(made: Any, folder: Path) -> tuple[dict[str, Any], str]:
     folder.mkdir(parents=True, exist_ok=True)
-    if hasattr(made, "saved"):
-        made.save(folder)
-        weight_hash = ""
-    else:
+    weight_hash = ""
+    if not hasattr(made, "saved"):
         policy = next(iter(made._spec.policies))
-        weight_hash = made.write(policy, folder)
-        made.save(policy, folder)
+        (folder / "published").mkdir(exist_ok=True)
+        weight_hash = made.write(policy, folder / "published")
+    save_parts(made, next(iter(getattr(made._spec, "policies", ["critic"]))), folder)
     if dist.is_initialized():
         dist.barrier()
-    return {path.name: path for path in folder.iterdir()}, weight_hash
+    return found_in(folder), weight_hash
+
+
+def found_in(folder: Path) -> dict[str, Any]:
+    """Files of a checkpoint, in parts if several ranks wrote them."""
+    return grouped({path.name: path for path in folder.iterdir() if path.is_file()})
 
 
 def load(made: Any, files: Any) -> None:
@@ -68,7 +74,7 @@ def check(folder: Path, kind: str, place: Path) -> None:
     paths, again = on_disk(made, place)
     if not dist.is_initialized() or dist.get_rank() == 0:
         assert contents.keys() == paths.keys()
-        assert all(paths[name].read_bytes() == content for name, content in contents.items())
+        assert all(read_content(paths[name]) == content for name, content in contents.items())
         assert weight_hash == again
         assert len(contents) >= 2
     else:
@@ -88,16 +94,16 @@ def check_all(rank: int, folder: Path) -> None:
         refuse_another_model(folder)
         if rank == 0:
             short = folder / "short.safetensors"
-            short.write_bytes((place / "critic.safetensors").read_bytes()[:-4])
+            short.write_bytes((place / "critic.rank-0-of-2.safetensors").read_bytes()[:-4])
             with pytest.raises(OSError, match="truncated"):
                 tensors_in(short)
 
 
 def refuse_another_model(folder: Path) -> None:
     made = learner(folder / "qwen3", FULL)
-    other = folder / "two" / "odd_rows" / "full" / "model.safetensors"
+    other = found_in(folder / "two" / "odd_rows" / "full")
     with pytest.raises(LearnerError, match="'f' belong to another model"):
-        made.load("f", {"model.safetensors": other})
+        made.load("f", other)
 
 
 @pytest.mark.slow
@@ -109,9 +115,9 @@ def test_two_ranks_write_the_files_of_one(tmp_path: Path) -> None:
         for kind in ("full", "lora", "critic"):
             two = tmp_path / "two" / make.__name__ / kind
             one = learner_of(tmp_path / make.__name__, kind)
-            load(one, {path.name: path for path in two.iterdir()})
+            load(one, found_in(two))
             found = in_memory(one)[0]
-            assert found == {path.name: path.read_bytes() for path in two.iterdir()}
+            assert found == {name: read_content(file) for name, file in found_in(two).items()}
 
 
 def learner_of(folder: Path, kind: str) -> Any:

@@ -44,7 +44,7 @@ def test_a_damaged_model_hides_no_other(models: Path, text: str) -> None:
     assert any(" b " in line and "llama" in line for line in lines)
 
 
-def test_a_tiny_model_that_sees_is_made(models: Path) -> None:
+def test_a_tiny_vlm_is_made(models: Path) -> None:
     pytest.importorskip("transformers")
     run("tiny", str(models / "eyes"), "--layers", "1", "--vision")
     assert "qwen2_5_vl" in run("list")

@@ -25,7 +25,7 @@ def test_adapters_and_frozen_policies_share_a_base() -> None:
     assert group.policies == ["a", "b"]
 
 
-def test_full_policies_have_models_of_their_own() -> None:
+def test_full_policies_have_separate_models() -> None:
     groups = plan({"a": section("full"), "b": section("full")}, BOTH)
     assert [group.policies for group in groups] == [["a"], ["b"]]
 

@@ -6,6 +6,7 @@ from qwen3_configs import QWEN3, qwen3
 from pettingllms.preflight.activations import (
     CHUNK_BUFFERS,
     CHUNK_BYTES,
+    FROZEN_CPU_BYTES,
     MAX_MASK_BYTES,
     Activations,
 )
@@ -63,6 +64,7 @@ def test_chunks_and_masks_are_those_of_the_learner() -> None:
     from pettingllms.learners import output_head, tree_attention
 
     assert output_head.CHUNK_BYTES == CHUNK_BYTES
+    assert output_head.FROZEN_CPU_BYTES == FROZEN_CPU_BYTES
     assert tree_attention.MAX_MASK_BYTES == MAX_MASK_BYTES
 
 

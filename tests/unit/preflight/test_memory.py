@@ -11,7 +11,13 @@ from pettingllms.policies import num_gpus_needed, plan_models
 from pettingllms.preflight import learner_memory
 from pettingllms.preflight.activations import Activations
 from pettingllms.preflight.estimates import total
-from pettingllms.preflight.learner_memory import CUDA_CONTEXT, HOST_PROCESS, Trained, trained_group
+from pettingllms.preflight.learner_memory import (
+    CUDA_CONTEXT,
+    GATHERED_LAYERS,
+    HOST_PROCESS,
+    Trained,
+    trained_group,
+)
 from pettingllms.preflight.memory import (
     ENGINE_WORKSPACE,
     check_gpu_memory,
@@ -112,6 +118,23 @@ def test_a_frozen_base_has_the_compute_dtype_and_no_gathered_gradients() -> None
     parts = {part.name: part.num_bytes for part in trained(adapters=(LORA,)).device_parts()}
     assert parts["frozen base"] == 2e6 / 4
     assert not any(name.startswith("gradients ") for name in parts)
+
+
+@pytest.mark.parametrize(("bits", "width"), [(8, 8.25 / 8), (4, 4.25 / 8)])
+def test_a_quantized_base_counts_its_bits(bits: int, width: float) -> None:
+    learner = {"dtype": "bfloat16", "base_bits": bits}
+    state, num_linear = state_of(config_of("lora", learner=learner)), 100 * 50 + 50 * 200
+    assert state[f"frozen base in {bits} bits"] == num_linear * width
+    assert state["frozen base"] == 2 * (1_000_000 - num_linear)
+    plain, small = (trained(adapters=(LORA,), base_bits=b).device_parts() for b in (None, bits))
+    plain, small = ({part.name: part.num_bytes for part in one} for one in (plain, small))
+    saved = GATHERED_LAYERS * num_linear / SIZE.num_layers * (2 - width)
+    assert plain["gathered weights"] - small["gathered weights"] == pytest.approx(saved)
+    large = trained(adapters=(LORA,), base_bits=bits, num_tokens=10**6, num_ranks=1)
+    parts = {part.name: part.num_bytes for part in large.device_parts()}
+    assert parts["dequantized matrix"] == 2 * 2 * 50 * 100
+    vision = replace(SIZE, adapted=(*SIZE.adapted, ("visual.blocks.0.attn.qkv", 60, 20)))
+    assert vision.linear_parameters == num_linear
 
 
 def test_a_pass_adds_gathered_layers_and_the_largest_of_its_moments() -> None:

@@ -241,7 +241,7 @@ def test_without_a_sandbox_an_environment_that_runs_programs_is_a_problem(
     assert found.startswith("env.id: 'code-v1' runs programs")
 
 
-def test_a_model_known_by_its_name_is_looked_at_for_eyes(
+def test_a_model_known_by_its_name_is_checked_for_an_image_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("PIL")
@@ -274,7 +274,7 @@ def test_a_model_known_by_its_name_is_looked_at_for_eyes(
 def test_gpus_are_counted(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "find_gpus", lambda: ["a GPU"])
     (problem,) = problems(config_of(model))
-    assert problem.startswith("cluster: the run needs 2 GPUs (1 engines of 1 and 1 learner ranks)")
+    assert problem.startswith("cluster: the run needs 2 GPUs (1 engine of 1 GPU, 1 learner rank)")
     assert problems(config_of(model, cluster={"placement": "colocated"})) == []
     assert problems(config_of(model, cluster={"device": "cpu"})) == []
     monkeypatch.setattr(preflight, "find_gpus", lambda: ["a GPU", "another"])
@@ -288,3 +288,29 @@ def test_a_tracker_that_is_not_there_is_a_problem(
     assert problems(config_of(model, log={"tensorboard": True})) == []
     (problem,) = problems(config_of(model, log={"wandb": "games"}))
     assert problem.startswith("log.wandb: is set, but wandb is not installed")
+
+
+def judged_by(model: Path, **verifier: str) -> RunConfig:
+    judges = {"v": {"kind": "verifier", **verifier}}
+    return config_of(
+        model, env={"id": "debate-v1", "judged": True}, judge={"by": "v", "judges": judges}
+    )
+
+
+def test_a_verifier_that_cannot_score_is_found_with_what_to_do(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dead address, a missing key and a folder without a verifier: one problem each."""
+    pytest.importorskip("math_verify", reason="debate-v1 needs the extra `math`")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        dead = f"http://127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setenv("VERIFIER_KEY", "secret-value")
+    (found,) = problems(judged_by(model, url=dead))
+    assert found.startswith(f"judge.judges.v.url: no verifier answers at {dead} (")
+    assert found.endswith("| start it with `pettingllms verifier serve`, or correct the address")
+    assert "secret-value" not in found
+    (found,) = problems(judged_by(model, url=dead, key="NO_SUCH_KEY"))
+    assert found.startswith("judge.judges.v.key: the environment variable NO_SUCH_KEY is not set")
+    (found,) = problems(judged_by(model, folder=str(tmp_path)))
+    assert found.startswith(f"judge.judges.v.folder: {tmp_path} has no verifier.json")

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from pettingllms.cli.main import app
 from pettingllms.config import RunConfig, apply_overrides, load_config, parse_config
 from pettingllms.errors import ModelError
-from pettingllms.policies import check_lora_dtype, plan_models
+from pettingllms.policies import check_lora_dtype, check_placement, plan_models
+from pettingllms.preflight.absent import published_size
 from pettingllms.preflight.advice import advise, find_fix
 from pettingllms.preflight.hardware import Hardware, find_hardware
 from pettingllms.preflight.model_size import size_of
@@ -65,6 +66,17 @@ def test_advice_for_it_is_in_order_of_effect_and_checkpointing_is_first() -> Non
     assert [change.describe() for change in fix] == ["learner.activation_checkpointing=true"]
 
 
+def test_a_quantized_base_is_an_advice_for_adapters() -> None:
+    config = config_of("lora", "32B", inference={"tensor_parallel": 2})
+    plan = plan_memory(config, find_hardware("64GiB"), SIZES)
+    (mildest,) = [c for c in advise(plan) if c.describe().startswith("learner.base_bits")]
+    assert mildest.describe() == "learner.base_bits=8"
+    assert not mildest.is_exact
+    assert mildest.num_bytes > 25 * GIB
+    full = plan_memory(parse_config(two_full("8B", dtype="bfloat16")), H100, SIZES)
+    assert not [c for c in advise(full) if "base_bits" in c.describe()]
+
+
 def test_more_nodes_make_more_ranks_an_advice() -> None:
     config = parse_config(two_full("8B", dtype="bfloat16", activation_checkpointing=True))
     small = find_hardware("40GiB", num_nodes=2)
@@ -73,6 +85,70 @@ def test_more_nodes_make_more_ranks_an_advice() -> None:
     assert fix is not None
     assert all(change.is_exact for change in fix)
     assert any(change.overrides[0].startswith("learner.num_ranks=") for change in fix)
+
+
+def test_colocated_advice_keeps_ranks_and_engines_on_the_same_gpus() -> None:
+    options = {"max_batch_tokens": 2048, "activation_checkpointing": True}
+    sections = {
+        "cluster": {"placement": "colocated"},
+        "inference": {"gpu_memory_utilization": 0.4},
+        "learner": options,
+    }
+    config = config_of("full", "8B", **sections)
+    plan = plan_memory(config, find_hardware("h100-80", num_nodes=2), SIZES)
+    assert plan.num_gpus == 2, "two models on a GPU each"
+    assert {process.name for process in plan.processes} == {
+        "engine and learner of 'x'",
+        "engine and learner of 'o'",
+    }
+    (more,) = [c for c in advise(plan) if c.overrides[0].startswith("learner.num_ranks")]
+    ranks = more.overrides[0].partition("=")[2]
+    assert more.overrides == (f"learner.num_ranks={ranks}", f"inference.num_replicas={ranks}")
+    assert more.fits
+    changed = more.edit(config)
+    check_placement(changed, plan_models(changed))
+    assert plan_memory(changed, plan.hardware, SIZES).num_gpus == 2 * int(ranks)
+
+
+def test_resources_of_a_policy_are_planned() -> None:
+    data = data_of("full", "8B")
+    data["policies"]["x"]["resources"] = {"num_ranks": 4, "num_replicas": 2, "tensor_parallel": 2}
+    plan = plan_memory(parse_config(data), find_hardware("h100-80", num_nodes=2), SIZES)
+    counts = {p.name: (p.num_processes, p.gpus_per_process) for p in plan.processes}
+    assert counts == {
+        "engine of 'x'": (2, 2),
+        "engine of 'o'": (1, 1),
+        "learner of 'x'": (4, 1),
+        "learner of 'o'": (1, 1),
+    }
+    held = {p.name: p.num_bytes for p in plan.processes}
+    assert held["learner of 'x'"] < held["learner of 'o'"] / 2
+    assert held["engine of 'x'"] < held["engine of 'o'"]
+    assert plan.layout is not None
+    assert plan.layout.num_gpus == plan.num_gpus == 10
+
+
+@pytest.mark.parametrize(("num_ranks", "is_advised"), [(3, True), (1, False)])
+def test_adapters_are_no_advice_if_their_resources_would_conflict(
+    num_ranks: int, is_advised: bool
+) -> None:
+    data = two_full("8B", dtype="bfloat16")
+    data["policies"]["x"]["resources"] = {"num_ranks": 3}
+    data["policies"]["o"]["resources"] = {"num_ranks": num_ranks}
+    changes = advise(plan_memory(parse_config(data), H100, SIZES))
+    assert any("kind=lora" in change.describe() for change in changes) == is_advised
+
+
+def test_a_learner_over_several_nodes_is_noted_and_holes_are_counted() -> None:
+    wide = config_of("lora", "1.7B", learner={"num_ranks": 12})
+    plan = plan_memory(wide, find_hardware("h100-80", num_nodes=2), SIZES)
+    (note,) = [f for f in plan.findings() if f.what.startswith("GPUs:")]
+    assert (note.level, "over several nodes: learner of 'x', 'o'" in note.what) == ("note", True)
+    inference = {"tensor_parallel": 5, "num_replicas": 3}
+    holes = config_of("lora", "1.7B", inference=inference)
+    plan = plan_memory(holes, find_hardware("h100-80", num_nodes=2), SIZES)
+    assert (plan.num_gpus, plan.layout, plan.fits) == (16, None, False)
+    assert plan.shortage > 0
 
 
 @settings(max_examples=25, deadline=None)
@@ -154,7 +230,8 @@ def test_host_memory_is_checked_only_if_it_is_given() -> None:
 def test_an_engine_that_is_wider_than_a_node_is_rejected() -> None:
     config = config_of("lora", "1.7B", inference={"tensor_parallel": 8})
     plan = plan_memory(config, find_hardware("h100-80", num_nodes=4, gpus_per_node=4), SIZES)
-    assert any("inference.tensor_parallel: is 8" in finding.what for finding in plan.findings())
+    (problem,) = [finding for finding in plan.findings() if finding.level == "problem"]
+    assert "needs 8 GPUs on one node (inference.tensor_parallel)" in problem.what
     assert not plan.fits
 
 
@@ -212,3 +289,13 @@ def test_gpu_needs_a_config_and_dimensions(path: Path) -> None:
     (path.parent / "Qwen3-8B" / "config.json").write_text('{"hidden_size": 4096}')
     with pytest.raises(ModelError, match="num_hidden_layers"):
         plan_memory(load_config(path), H100)
+
+
+def test_shipped_configs_are_planned_before_their_model_is_fetched() -> None:
+    """SmolLM2-135M has 134,515,008 parameters, as its converted weights do."""
+    for end in ("", "-Instruct", "-Instruct@main"):
+        size = published_size(f"HuggingFaceTB/SmolLM2-135M{end}")
+        assert size is not None
+        assert size.num_parameters == 134_515_008
+        assert (size.num_layers, size.num_kv_heads, size.is_tied) == (30, 3, True)
+    assert published_size("HuggingFaceTB/SmolLM2-360M") is None

@@ -123,9 +123,11 @@ def test_a_late_end_never_hits_the_code_after_the_call() -> None:
 
 
 def test_the_watchdog_ends_with_the_guard() -> None:
+    before = set(threading.enumerate())
     with EnvCaller(1):
-        assert any(thread.name == "env-watchdog" for thread in threading.enumerate())
-    assert not any(thread.name == "env-watchdog" for thread in threading.enumerate())
+        (watchdog,) = set(threading.enumerate()) - before
+        assert watchdog.name == "env-watchdog"
+    assert not watchdog.is_alive()
 
 
 def test_an_end_that_has_not_landed_is_taken_back() -> None:

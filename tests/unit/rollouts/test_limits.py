@@ -298,7 +298,7 @@ def test_check_env_finds_a_cut_that_beats_losing() -> None:
     assert find_faults(honest) == []
 
 
-def test_whoever_starts_a_run_is_told_what_a_cut_earns() -> None:
+def test_the_description_of_a_limit_names_the_reward_of_a_cut() -> None:
     game, team = make_env("tic_tac_toe-v1"), make_env("plan_path-v1", limit_reward=-0.5)
     assert "give reward -1 to each truncated role" in game.describe_limit("reward")
     assert "give reward -0.5 to the team" in team.describe_limit("reward")

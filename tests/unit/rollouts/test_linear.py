@@ -128,7 +128,7 @@ def test_no_engine_is_ever_given_the_state() -> None:
     assert all(request.state is None for request in sampler.requests)
 
 
-def test_each_request_has_a_seed_of_its_own() -> None:
+def test_each_request_has_a_distinct_seed() -> None:
     sampler = _always("1")
     roll(Relay(), {"a": sampler, "b": sampler}, num_tasks=4, num_samples=5)
     assert len({request.seed for request in sampler.requests}) == len(sampler.requests) == 4 * 5 * 4
@@ -146,8 +146,8 @@ def test_replies_keep_their_log_probs_bit_for_bit() -> None:
     )
 
 
-class _Mispaid(Relay):
-    """Pays as `how` says, beside what everybody is paid."""
+class _WrongRewards(Relay):
+    """Gives the rewards of `how` beside the usual ones."""
 
     def __init__(self, how: dict[str, dict[str, Scored]]) -> None:
         super().__init__()
@@ -156,8 +156,8 @@ class _Mispaid(Relay):
     def step(self, state, replies):
         result = super().step(state, replies)
         levels = {"process": result.rewards.process, "agent": result.rewards.agent}
-        paid = {level: {**found, **self.how.get(level, {})} for level, found in levels.items()}
-        return replace(result, rewards=replace(result.rewards, **paid))
+        changed = {level: {**found, **self.how.get(level, {})} for level, found in levels.items()}
+        return replace(result, rewards=replace(result.rewards, **changed))
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ class _Mispaid(Relay):
         ({"process": {"b": Scored(9.0)}}, "process rewards to b without a reply in this step"),
     ],
 )
-def test_a_reward_that_nobody_would_get_is_no_reward(how, reason) -> None:
-    episode = roll(_Mispaid(how), lambda request, number: "4", num_tasks=1, num_samples=1)[0]
+def test_a_reward_without_a_recipient_fails_the_episode(how, reason) -> None:
+    episode = roll(_WrongRewards(how), lambda request, number: "4", num_tasks=1, num_samples=1)[0]
     assert episode.failure == Failed(f"step raised ValueError: {reason}", "environment")
 
 

@@ -28,7 +28,7 @@ def added(episode: Episode) -> list[Turn]:
 
 
 def alternatives(episode: Episode) -> list[Turn]:
-    """The other replies that turns of the trunk were exchanged for."""
+    """The other replies that replaced turns of the main branch."""
     return [turn for turn in added(episode) if turn.links.branch is not None]
 
 
@@ -43,7 +43,7 @@ def test_the_choir_keeps_the_contract() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_trunk_is_what_a_linear_rollout_plays(kind: str) -> None:
+def test_the_main_branch_is_what_a_linear_rollout_plays(kind: str) -> None:
     for env, answer in ((Choir(), sing), (Relay(), by_chance)):
         plain = roll(env, answer, num_tasks=4, num_samples=3)
         for one, two in zip(plain, replay(env, answer, kind, num_samples=3), strict=True):
@@ -160,7 +160,7 @@ def test_a_role_that_does_not_learn_is_not_asked_for_others_and_not_removed() ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_replays_do_not_touch_each_other(kind: str) -> None:
-    """Every line of the record, played alone, pays the same."""
+    """Every line of the record, played alone, has the same rewards."""
     for env, answer in ((Choir(), sing), (Relay(), by_chance), (Encore(), by_chance)):
         for episode in replay(env, answer, kind):
             for turn in episode.turns:
@@ -329,7 +329,7 @@ def test_a_replay_over_the_step_limit_voids_its_decision_alone() -> None:
 
 
 class Fragile(Relay):
-    """Breaks at a reply of 9, or where somebody is silent."""
+    """Breaks at a reply of 9, or where a role is silent."""
 
     def step(self, state, replies):
         if {"9", ""} & set(replies.values()):

@@ -36,7 +36,7 @@ def worth(episode: Episode, turn: Turn) -> float:
     return reward.value
 
 
-def test_every_decision_has_k_siblings_from_one_state_each_in_a_fork_of_its_own() -> None:
+def test_every_decision_has_k_siblings_from_one_state_each_in_a_separate_fork() -> None:
     episode = grow()
     groups = decisions(episode)
     assert len(groups) == 4
@@ -46,8 +46,8 @@ def test_every_decision_has_k_siblings_from_one_state_each_in_a_fork_of_its_own(
         assert len({turn.links.step for turn in siblings}) == 4
         for turn in siblings:
             assert turn.links.step is not None
-            paid = episode.steps[turn.links.step].rewards.process[turn.role]
-            assert paid == Scored(float(turn.text))
+            reward = episode.steps[turn.links.step].rewards.process[turn.role]
+            assert reward == Scored(float(turn.text))
 
 
 def test_the_best_branch_goes_on_and_the_rest_are_kept() -> None:
@@ -125,7 +125,7 @@ def test_extra_tokens_are_capped() -> None:
 
 
 def test_every_fork_replays_to_what_was_recorded() -> None:
-    """Stepping one fork changed no other: each line, replayed alone, pays the same."""
+    """Stepping one fork changed no other: each line, replayed alone, has the same rewards."""
     env = make_env("tic_tac_toe-v1")
     for episode in tic_tac_toe_trees(env, num_tasks=3):
         for turn in episode.turns:
@@ -140,7 +140,7 @@ def test_every_fork_replays_to_what_was_recorded() -> None:
                 state = result.state
 
 
-def test_in_a_game_that_pays_late_siblings_of_both_roles_are_told_apart() -> None:
+def test_late_rewards_tell_siblings_of_both_roles_apart() -> None:
     env = make_env("tic_tac_toe-v1")
     trees = tic_tac_toe_trees(env, num_tasks=10)
     spread = defaultdict(int)
@@ -151,7 +151,7 @@ def test_in_a_game_that_pays_late_siblings_of_both_roles_are_told_apart() -> Non
     assert spread["player_o"] > 10
 
 
-def test_a_seat_that_does_not_learn_answers_once() -> None:
+def test_a_role_that_does_not_learn_answers_once() -> None:
     learner, rival = AnsweringSampler(by_chance), AnsweringSampler(by_chance)
     players = {
         "a": Player("learner", learner, ByteRenderer()),
@@ -269,14 +269,14 @@ def test_a_cut_sibling_voids_its_decision_and_does_not_choose_the_branch() -> No
         assert cut
 
 
-def test_siblings_and_continuations_are_sampled_by_chances_of_their_own() -> None:
+def test_siblings_and_continuations_are_sampled_with_distinct_seeds() -> None:
     sampler = AnsweringSampler(by_chance)
     players = {role: Player(role, sampler, ByteRenderer()) for role in ("a", "b")}
     play_with(Relay(), players, num_tasks=2, type="tree", continuation="episode")
     assert len({request.seed for request in sampler.requests}) == len(sampler.requests)
 
 
-def test_the_trunk_is_cut_by_its_own_tokens_and_continuations_by_steps() -> None:
+def test_the_main_branch_is_cut_by_its_own_tokens_and_continuations_by_steps() -> None:
     episode = grow(max_episode_tokens=2)
     assert "max_episode_tokens" in episode.limit
     assert len(episode.main_branch()) == 3
@@ -288,7 +288,7 @@ def test_the_trunk_is_cut_by_its_own_tokens_and_continuations_by_steps() -> None
     )
 
 
-def test_a_decision_of_a_seat_that_does_not_learn_is_not_played_on() -> None:
+def test_a_decision_of_a_role_that_does_not_learn_has_no_continuations() -> None:
     learner, rival = AnsweringSampler(by_chance), AnsweringSampler(by_chance)
     players = {
         "a": Player("learner", learner, ByteRenderer(), trained=False),
@@ -309,7 +309,7 @@ def test_a_role_that_cannot_reply_fails_the_siblings_of_the_other() -> None:
 
 
 class Choir(Duel):
-    """Eight roles speak at the same time; each is paid its digit, the team the sum."""
+    """Eight roles speak at the same time; the reward of each is its digit, of the team the sum."""
 
     id = "choir-v1"
     roles = tuple(f"voice_{number}" for number in range(8))
@@ -391,7 +391,7 @@ class Exit(Relay):
 
 
 def zero_or_one(request, number):
-    """Siblings are 0 and 1; whoever is asked alone says 1."""
+    """Siblings are 0 and 1; a single reply is 1."""
     return "01"[number % 2] if request.num_samples > 1 else "1"
 
 
@@ -426,7 +426,7 @@ def test_without_continuations_siblings_that_differ_in_ending_are_not_compared()
 
 
 class Winner(Relay):
-    """One round; the one who says 9 wins an agent reward, and nobody else gets any."""
+    """One round; a role that says 9 gets an agent reward, and no other role gets any."""
 
     num_rounds = 1
 

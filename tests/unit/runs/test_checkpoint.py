@@ -1,4 +1,8 @@
+import hashlib
 import json
+import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,7 @@ from pettingllms.errors import CheckpointError, ConfigError
 from pettingllms.league.co_players import CoPlayers
 from pettingllms.league.league import League
 from pettingllms.league.pool import Snapshot
+from pettingllms.policies.tensor_shards import Shards, make_header
 from pettingllms.runs.checkpoint import (
     MANIFEST,
     State,
@@ -20,6 +25,15 @@ from pettingllms.runs.checkpoint import (
 from pettingllms.runs.folder import RunFolder
 
 FILES = {"p": {"weights": b"1234", "optimizer": b"56"}, "q": {"weights": b""}}
+
+
+def parts_of_two_ranks() -> dict[str, bytes]:
+    """What two ranks write of a tensor of four bytes."""
+    parts = {}
+    for rank, content in enumerate((b"ab", b"cd")):
+        header = make_header([("w", "U8", [2])], {"shards": json.dumps({"w": [2 * rank, [4]]})})
+        parts[f"model.rank-{rank}-of-2.safetensors"] = header + content
+    return parts
 
 
 def saved(root: Path, step: int = 3, keep: int = 5) -> Path:
@@ -44,7 +58,7 @@ def test_a_state_with_what_earlier_versions_wrote_is_loaded(tmp_path: Path) -> N
     assert load_checkpoint(folder) == load_checkpoint(saved(tmp_path / "new"))
 
 
-def test_a_state_that_nobody_ever_wrote_is_refused(tmp_path: Path) -> None:
+def test_a_state_of_an_unknown_form_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path)
     whole = (folder / MANIFEST).read_text()
     for state in ({"steps": 3}, [3], None, "step"):
@@ -86,7 +100,7 @@ def test_the_newest_whole_one_is_taken_up(tmp_path: Path) -> None:
     (root / "step-000003" / "policies" / "p" / "weights").write_bytes(b"12")
     (root / ".unfinished-step-000004").mkdir()
     said: list[str] = []
-    found = RunFolder(tmp_path).load(said.append)
+    found = RunFolder(tmp_path).open(said.append)
     assert found is not None
     assert found[0].step == 2
     assert "truncated" in said[0]
@@ -95,11 +109,8 @@ def test_the_newest_whole_one_is_taken_up(tmp_path: Path) -> None:
 def test_a_save_that_dies_leaves_nothing_to_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dies(*_: object) -> None:
-        raise OSError("disk full")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", dies)
+        patch.setattr(Path, "rename", _full)
         with pytest.raises(OSError, match="disk full"):
             saved(tmp_path)
     assert list(checkpoints(tmp_path)) == []
@@ -110,6 +121,158 @@ def test_old_ones_are_deleted(tmp_path: Path) -> None:
     for step in range(1, 6):
         saved(tmp_path, step, keep=2)
     assert [path.name for path in checkpoints(tmp_path)] == ["step-000005", "step-000004"]
+
+
+def test_what_a_killed_run_left_unfinished_is_deleted_by_the_next_save(tmp_path: Path) -> None:
+    left = tmp_path / ".unfinished-step-000004" / "policies" / "p"
+    left.mkdir(parents=True)
+    (left / "weights").write_bytes(b"12")
+    saved(tmp_path, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000002"]
+
+
+def test_leftovers_that_cannot_be_deleted_do_not_stop_a_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".unfinished-step-000002" / "policies" / "p").mkdir(parents=True)
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", _full)
+            with pytest.raises(OSError, match="disk full"):
+                saved(tmp_path, 2)
+    load_checkpoint(saved(tmp_path, 2))
+
+
+def _full(*_: object) -> None:
+    raise OSError("disk full")
+
+
+def test_every_nth_and_the_last_good_one_are_kept_forever(tmp_path: Path) -> None:
+    for step in range(1, 10):
+        writer = Writer(tmp_path, State(step=step, good=3))
+        writer.add("p", {"w": b"1"})
+        writer.finish(keep=2, keep_every=4)
+    kept = [path.name[-1] for path in checkpoints(tmp_path)]
+    assert kept == ["9", "8", "4", "3"]
+
+
+def test_a_copy_of_a_checkpoint_is_left_alone(tmp_path: Path) -> None:
+    copy = tmp_path / "step-000001-backup"
+    shutil.copytree(saved(tmp_path, 1), copy)
+    for step in (2, 3):
+        writer = Writer(tmp_path, State(step=step))
+        writer.add("p", {"w": b"1"})
+        writer.finish(keep=1, keep_every=4)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-000003"]
+    assert load_checkpoint(copy)[1] == FILES
+
+
+def test_every_file_and_folder_is_synced_before_the_rename(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a crash of the machine may leave a checkpoint whose folders are empty."""
+    synced: list[str] = []
+
+    def sync(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    folder = saved(tmp_path)
+    without_suffix = [re.sub(r"(\.unfinished-step-\d+)-\w+", r"\1", path) for path in synced]
+    for path in (folder, *folder.rglob("*")):
+        unfinished = str(path).replace(folder.name, f".unfinished-{folder.name}")
+        assert unfinished in without_suffix, path
+    assert synced[-1] == str(tmp_path)
+
+
+def test_an_old_one_that_cannot_be_deleted_does_not_fail_a_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = saved(tmp_path, 1)
+
+    def busy(*_: object, **__: object) -> None:
+        raise OSError(16, "Device or resource busy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", busy)
+        saved(tmp_path, 2, keep=1)
+    assert old.exists()
+    saved(tmp_path, 3, keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000003"]
+
+
+def written_by_ranks(root: Path) -> Path:
+    """A checkpoint whose files ranks have written and hashed themselves."""
+    writer, hashes = Writer(root, State(step=2)), {}
+    for name, content in parts_of_two_ranks().items():
+        (writer.folder("p") / name).write_bytes(content)
+        hashes[name] = hashlib.sha256(content).hexdigest()
+    writer.record("p", hashes)
+    return writer.finish(5)
+
+
+def test_parts_of_ranks_are_one_file_of_a_checkpoint(tmp_path: Path) -> None:
+    folder = written_by_ranks(tmp_path)
+    whole = make_header([("w", "U8", [4])]) + b"abcd"
+    assert load_checkpoint(folder)[1] == {"p": {"model.safetensors": whole}}
+    _, files = open_checkpoint(folder)
+    content = files["p"]["model.safetensors"]
+    assert isinstance(content, Shards)
+    assert [part.name for part in content.parts] == list(parts_of_two_ranks())
+
+
+@pytest.mark.parametrize("how", ["cut", "altered", "gone", "not listed"])
+def test_a_part_that_is_not_whole_is_refused(tmp_path: Path, how: str) -> None:
+    folder = written_by_ranks(tmp_path)
+    part = folder / "policies" / "p" / "model.rank-1-of-2.safetensors"
+    content = part.read_bytes()
+    if how == "cut":
+        part.write_bytes(content[:-1])
+    elif how == "altered":
+        part.write_bytes(content[:-1] + b"D")
+    elif how == "gone":
+        part.unlink()
+    else:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        del manifest["files"]["p/model.rank-1-of-2.safetensors"]
+        (folder / MANIFEST).write_text(json.dumps(manifest))
+    words = {"cut": "does not match", "altered": "does not match", "gone": "cannot be read"}
+    with pytest.raises(CheckpointError, match=words.get(how, r"parts of ranks \[0\] only")):
+        open_checkpoint(folder)
+
+
+def test_a_file_that_ranks_did_not_write_here_fails_the_save(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, State(step=2))
+    with pytest.raises(CheckpointError, match=r"p/model\.safetensors was written by a learner"):
+        writer.record("p", {"model.safetensors": "0"})
+
+
+def test_checkpoints_of_earlier_versions_are_loaded_and_of_later_ones_refused(
+    tmp_path: Path,
+) -> None:
+    folder = saved(tmp_path)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps({**manifest, "format": 1}))
+    assert load_checkpoint(folder)[1] == FILES
+    (folder / MANIFEST).write_text(json.dumps({**manifest, "format": 3}))
+    with pytest.raises(CheckpointError, match="has format 3, not 1 or 2"):
+        load_checkpoint(folder)
+
+
+def test_what_never_changes_is_linked_from_the_last_checkpoint(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, State(step=1))
+    assert not writer.can_carry("p@1")
+    writer.add("p@1", {"weights": b"1234"})
+    first = writer.finish(5)
+    (first / "policies" / "p@1" / "stray").write_bytes(b"of another program")
+    writer = Writer(tmp_path, State(step=2))
+    assert writer.can_carry("p@1")
+    assert not writer.can_carry("p@2")
+    writer.carry("p@1")
+    second = writer.finish(1)
+    assert load_checkpoint(second)[1] == {"p@1": {"weights": b"1234"}}
+    assert not first.exists()
 
 
 def test_rewinding_forgets_what_came_after(tmp_path: Path) -> None:
@@ -131,7 +294,7 @@ def test_rewinding_forgets_what_came_after(tmp_path: Path) -> None:
 def test_a_folder_without_a_run_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="pettingllms train"):
         RunFolder(tmp_path / "none").config()
-    assert RunFolder(tmp_path).load(print) is None
+    assert RunFolder(tmp_path).open(print) is None
 
 
 def test_load_checkpoint_reads_the_state_of_version_0_1(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from plays import overwrite, turn
 
-from pettingllms.runs.metrics import diversity, repetition
+from pettingllms.runs.metrics import diversity
 from pettingllms.types import Turn
+from pettingllms.types.turns import repetition
 
 
 def asked(prompt: int, text: str) -> Turn:

@@ -31,7 +31,7 @@ def alarm_of(episodes: list[Episode], config: RunConfig) -> str | None:
     return alarm(summarize(episodes, config), config)
 
 
-def test_each_level_is_the_mean_of_the_episodes_in_which_it_was_paid() -> None:
+def test_each_level_is_the_mean_of_the_episodes_with_a_reward_of_it() -> None:
     config = team(reward={"process": 0.5, "team": 2.0})
     episodes = [
         linear("t", 0, ("a", rewards({"a": 4.0})), ("b", rewards(team=1.0))),
@@ -101,7 +101,7 @@ def test_policies_that_learn_are_measured_by_what_they_learn_from() -> None:
     }
 
 
-def test_what_nobody_measured_is_left_out() -> None:
+def test_values_that_were_not_measured_are_left_out() -> None:
     metrics = measured([], team())
     assert metrics["roles"] == {"a": {"num_turns": 0}, "b": {"num_turns": 0}}
     assert metrics["policies"] == {"policy_a": {"trained_turns": 0, "trained_tokens": 0}}

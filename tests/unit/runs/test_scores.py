@@ -129,7 +129,7 @@ def test_properties(tasks: list[list[bool]]) -> None:
     assert result == outcomes(*reversed(tasks), num_samples=3)
 
 
-def test_roles_are_scored_apart_and_rewards_only_where_paid() -> None:
+def test_roles_are_scored_apart_and_rewards_only_where_given() -> None:
     first = linear("a", 0, ("x", rewards(agent={"x": 1.0, "y": -1.0})))
     second = linear("b", 0, ("x", rewards(agent={"x": 0.5, "y": 2.0})))
     third = linear("c", 0, failure=LOST)

@@ -69,6 +69,27 @@ class FakeMlflow:
         return [(args, options) for called, args, options in self.calls if called == name]
 
 
+class FakeTrackio:
+    """Keeps what it is told, as `trackio` would."""
+
+    def __init__(self) -> None:
+        self.inits: list[dict] = []
+        self.logged: list[tuple[int, dict]] = []
+        self.finished = 0
+
+    def init(self, **options) -> SimpleNamespace:
+        print("* Trackio project initialized")
+        self.inits.append(options)
+        return SimpleNamespace(log=self._log, finish=self._finish)
+
+    def _log(self, values: dict, step: int) -> None:
+        self.logged.append((step, values))
+
+    def _finish(self) -> None:
+        print("* Run finished")
+        self.finished += 1
+
+
 class Failing:
     """Refuses the steps it is told to."""
 
@@ -178,6 +199,24 @@ def test_an_mlflow_run_goes_on_under_its_own_id(tmp_path: Path, monkeypatch) -> 
     assert not others
     (tmp_path / name).write_text(text)
     assert load_config(tmp_path / name) == config
+
+
+def test_a_trackio_run_goes_on_under_its_own_name(tmp_path: Path, monkeypatch, capsys) -> None:
+    trackio = FakeTrackio()
+    monkeypatch.setitem(sys.modules, "trackio", trackio)
+    for step in (1, 2):
+        for tracker in make_trackers(run_with(trackio="games"), tmp_path, pytest.fail):
+            tracker.log(step, VALUES)
+            tracker.close()
+    first, second = trackio.inits
+    assert first["project"] == "games"
+    assert first["name"].startswith(f"{tmp_path.name}-")
+    assert first["name"] == second["name"]
+    assert first["resume"] == "allow"
+    assert first["config"]["env"]["id"] == "tic_tac_toe-v1"
+    assert trackio.logged == [(1, VALUES), (2, VALUES)]
+    assert trackio.finished == 2
+    assert capsys.readouterr().out == ""
 
 
 def test_mlflow_is_given_names_that_it_takes(tmp_path: Path, monkeypatch) -> None:

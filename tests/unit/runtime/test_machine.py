@@ -22,20 +22,20 @@ def test_a_container_bounds_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert machine.num_cores() == 1
 
 
-def test_whoever_shares_out_cores_counts_those_that_may_be_used(
+def test_threads_and_graders_are_counted_by_the_cores_that_may_be_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("math_verify", reason="needs the extra `math`")
-    from pettingllms.cluster.placement import cores_of, usable_cores
     from pettingllms.grading import Grader
 
     monkeypatch.setattr(machine, "CGROUP", tmp_path)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5, 9, 11})
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert (usable_cores(), cores_of(0, 1)) == (3, "5,9,11")
+    share = machine.CoreShare()
+    assert (share.threads, share.cores) == (3, "5,9,11")
     assert Grader()._idle.qsize() == 3
     (tmp_path / "cpu.max").write_text("200000 100000\n")
-    assert usable_cores() == 2
+    assert (share.threads, share.cores) == (2, machine.UNBOUND)
     assert Grader()._idle.qsize() == 2

@@ -147,7 +147,7 @@ def test_tokens_of_replays_are_counted_once(tmp_path: Path) -> None:
     assert summary.num_extra_tokens == sampled - played > 0
 
 
-def test_policies_that_rotate_change_seats_from_task_to_task(tmp_path: Path) -> None:
+def test_policies_that_rotate_change_roles_from_task_to_task(tmp_path: Path) -> None:
     config = mixed_team(rollout={"num_tasks": 6, "num_samples": 2, "rotate_roles": True})
     collect(config, tmp_path)
     first = {e.task.id: e.turns[0].policy for e in read_episodes(tmp_path / EPISODES_FILE)}

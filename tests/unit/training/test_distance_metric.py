@@ -68,7 +68,7 @@ def test_it_is_left_out_unless_asked_for(tmp_path: Path) -> None:
 
 
 def test_each_of_two_policies_has_its_own_share_and_a_script_has_none(tmp_path: Path) -> None:
-    """The first player joins late: at step 2 its policy has learnt nothing yet."""
+    """The first player joins late: at step 2 its policy is untrained."""
     tree = Tree(make_env("kuhn_poker-v1", terse=True))
     late = MODEL | {"join_step": 3}
     for other in (late, {"kind": "scripted", "player": "nash"}):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from plays import overwrite
+from ranks import SavesInProcess
 
 pytest.importorskip("ray")
 pytest.importorskip("torch")
@@ -51,16 +52,16 @@ def episode(
     branched: bool = False,
     failure: Failed | None = None,
 ) -> Episode:
-    """One step for each turn: role, prompt, reply, what the role was paid for it. If it branched,
-    all of them are siblings at the start."""
+    """One step for each turn: role, prompt, reply, and the role's reward. If `branched`, all of
+    them are siblings at the start."""
     last = len(turns) - 1
     made = Episode(f"{task}/0", "hand-v1", Task(task), seed, last=last, failure=failure)
-    for at, (role, prompt, reply, paid) in enumerate(turns):
+    for at, (role, prompt, reply, score) in enumerate(turns):
         ids = (np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in (prompt, reply))
         links = TreeLinks(at, at if branched else last, at if branched else None)
         turn = Turn(role, "p", (user(prompt),), *ids, None, reply, 0, links=links)
         made.turns.append(turn)
-        reward = paid if isinstance(paid, Failed) else Scored(paid)
+        reward = score if isinstance(score, Failed) else Scored(score)
         parent = None if branched or not at else at - 1
         made.steps.append(Step(parent, (at,), Rewards(process={role: reward})))
     return made
@@ -73,7 +74,7 @@ def found(*episodes: Episode, **options: Any) -> list[tuple[str, str, str]]:
 
 def test_the_best_reply_to_a_prompt_is_preferred_to_the_worst() -> None:
     plays = [
-        episode("t", ("a", "q", text, paid)) for text, paid in (("x", 0), ("y", 1), ("z", 0.5))
+        episode("t", ("a", "q", text, reward)) for text, reward in (("x", 0), ("y", 1), ("z", 0.5))
     ]
     assert found(*plays) == [("a", "y", "x")]
     assert found(*plays, pairs="all") == [("a", "y", "x"), ("a", "y", "z"), ("a", "z", "x")]
@@ -83,14 +84,14 @@ def test_the_best_reply_to_a_prompt_is_preferred_to_the_worst() -> None:
 
 def test_ties_and_equal_replies_are_no_pairs() -> None:
     assert found(*(episode("t", ("a", "q", text, 1.0)) for text in "xy")) == []
-    assert found(*(episode("t", ("a", "q", "x", paid)) for paid in (0.0, 1.0))) == []
+    assert found(*(episode("t", ("a", "q", "x", reward)) for reward in (0.0, 1.0))) == []
     assert found(episode("t", ("a", "q", "x", 1.0))) == []
 
 
-def test_a_reply_that_was_paid_best_and_worst_hides_no_other() -> None:
+def test_a_reply_with_the_best_and_the_worst_reward_hides_no_other() -> None:
     """By the chance of what came after it, as in games."""
-    paid = (("x", 1.0), ("y", 1.0), ("z", 0.5), ("x", 0.0))
-    assert found(*(episode("t", ("a", "q", *one)) for one in paid)) == [("a", "y", "x")]
+    rewarded = (("x", 1.0), ("y", 1.0), ("z", 0.5), ("x", 0.0))
+    assert found(*(episode("t", ("a", "q", *one)) for one in rewarded)) == [("a", "y", "x")]
 
 
 def test_pairs_never_cross_roles_tasks_prompts_or_chance() -> None:
@@ -131,7 +132,7 @@ def test_a_reply_that_a_limit_cut_can_be_rejected_and_never_preferred() -> None:
     assert found(whole, cut) == []
 
 
-def test_each_role_has_pairs_of_its_own_and_later_turns_count_what_follows() -> None:
+def test_each_role_has_its_own_pairs_and_later_turns_count_what_follows() -> None:
     plays = [
         episode("t", ("a", "q", "x", 0.0), ("b", "r", "u", 1.0)),
         episode("t", ("a", "q", "y", 0.5), ("b", "r", "v", 0.0)),
@@ -175,8 +176,8 @@ def sampled(model: Path, roles: tuple[str, ...] = ROLES, shared: bool = False) -
     renderer, pairs = ChatRenderer(model), []
     for role in roles:
         plays = []
-        for text, paid in (("R", 1.0), ("D", 0.0)):
-            play = episode("t", (role, "where?", text, paid))
+        for text, reward in (("R", 1.0), ("D", 0.0)):
+            play = episode("t", (role, "where?", text, reward))
             turn = play.turns[0]
             overwrite(turn, policy=role, prompt_ids=renderer.render(turn.messages))
             overwrite(turn, response_ids=renderer.encode(text))
@@ -201,8 +202,12 @@ def test_policies_get_the_pairs_of_their_roles_by_the_ids_that_were_sampled(mode
 
 def test_replies_of_opponents_and_of_other_learners_are_nobodys_pairs(model: Path) -> None:
     plays = []
-    for text, paid, by in (("R", 1.0, "planner"), ("D", 0.0, "planner"), ("U", 2.0, "script:bfs")):
-        play = episode("t", ("planner", "where?", text, paid), ("checker", "and?", "A", paid))
+    for text, reward, by in (
+        ("R", 1.0, "planner"),
+        ("D", 0.0, "planner"),
+        ("U", 2.0, "script:bfs"),
+    ):
+        play = episode("t", ("planner", "where?", text, reward), ("checker", "and?", "A", reward))
         overwrite(play.turns[0], policy=by)
         overwrite(play.turns[1], policy="checker")
         plays.append(play)
@@ -227,7 +232,7 @@ def test_a_policy_without_a_pair_is_refused_and_so_is_dpo_as_the_loss_of_a_run(m
         config(model, loss={"type": "dpo"})
 
 
-class Team:
+class Team(SavesInProcess):
     """The run's real learner in this process, with what it was given."""
 
     def __init__(self, run: RunConfig) -> None:
@@ -244,9 +249,6 @@ class Team:
     async def learn_units(self, policy: str, units: list[Unit], step: int) -> dict[str, float]:
         self.seen.append(units)
         return self.learner.train(policy, units, step)
-
-    async def saved(self, policy: str, folder: Path) -> dict[str, bytes]:
-        return self.learner.files(policy)[0]
 
     async def stop(self) -> None: ...
 

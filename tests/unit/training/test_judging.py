@@ -52,15 +52,15 @@ def test_the_rule_is_that_of_the_level_that_was_played() -> None:
 
 
 LEARNER = "noisy"
-Paid = dict[str, list[float]]
-"""By task: what each of its plays was paid."""
+TeamRewards = dict[str, list[float]]
+"""By task: the team rewards of its episodes."""
 CO_PLAYERS = {"co_players": {"phases": [{"members": {"script:contrary": 1.0}}]}}
 
 
 @pytest.mark.parametrize(
     "sections", [CO_PLAYERS, {"rollout": {"rotate_roles": True, "num_samples": 2}}]
 )
-def test_a_bench_pays_what_a_rollout_without_engines_pays(
+def test_a_bench_gives_the_rewards_of_a_rollout_without_engines(
     sections: dict[str, Any], tmp_path: Path
 ) -> None:
     config = held_to("hollow", sections)
@@ -75,10 +75,10 @@ def test_a_bench_pays_what_a_rollout_without_engines_pays(
     )
     collected = verdicts_of_rollout(config, tmp_path)
     assert verdicts_of_bench(config, assignments) == collected
-    assert len({paid for some in collected.values() for paid in some}) > 1, "else any would do"
+    assert len({reward for some in collected.values() for reward in some}) > 1, "else any would do"
 
 
-def test_a_reference_says_what_it_says_by_chance_of_its_own(tmp_path: Path) -> None:
+def test_a_reference_is_sampled_with_separate_seeds(tmp_path: Path) -> None:
     """One that plays just as the learner does is beaten now and then, in every play of a task."""
     config = held_to("noisy", {"rollout": {"num_tasks": 16, "num_samples": 3}})
     collected = verdicts_of_rollout(config, tmp_path)
@@ -126,13 +126,13 @@ def held_to(reference: str, sections: dict[str, Any]) -> RunConfig:
     )
 
 
-def verdicts_of_rollout(config: RunConfig, folder: Path) -> Paid:
+def verdicts_of_rollout(config: RunConfig, folder: Path) -> TeamRewards:
     collect(config, folder, stand_in=LEARNER)
-    return paid_by_task(read_episodes(folder / EPISODES_FILE))
+    return rewards_by_task(read_episodes(folder / EPISODES_FILE))
 
 
-def verdicts_of_bench(config: RunConfig, assignments: Mapping[str, Assignment]) -> Paid:
-    """What a run's judges pay, where scripts sit in the place of engines."""
+def verdicts_of_bench(config: RunConfig, assignments: Mapping[str, Assignment]) -> TeamRewards:
+    """The rewards by a run's judges, with scripted players in place of engines."""
     env = make_env_for(config.env)
     tasks = env.tasks("train")[: config.rollout.num_tasks]
 
@@ -161,11 +161,11 @@ def verdicts_of_bench(config: RunConfig, assignments: Mapping[str, Assignment]) 
         )
         return episodes
 
-    return paid_by_task(asyncio.run(judged()))
+    return rewards_by_task(asyncio.run(judged()))
 
 
-def paid_by_task(episodes: Iterable[Episode]) -> Paid:
-    found: Paid = {}
+def rewards_by_task(episodes: Iterable[Episode]) -> TeamRewards:
+    found: TeamRewards = {}
     for episode in episodes:
         team = [step.rewards.team for step in episode.steps]
         found.setdefault(episode.task.id, []).extend(

@@ -87,8 +87,8 @@ def test_a_run_that_died_meets_the_same_opponents_with_the_same_weights(runs: An
     assert OPTIMIZER_FILE in files["p"]
     assert other == files, "all weights and moments, bit by bit"
     for step in range(1, NUM_STEPS + 1):
-        name = f"episodes/step-{step:06d}.jsonl"
-        assert (root / "cut" / name).read_text() == (root / "whole" / name).read_text()
+        name = f"episodes/step-{step:06d}-000.zip"
+        assert (root / "cut" / name).read_bytes() == (root / "whole" / name).read_bytes()
 
 
 def test_the_policy_moved_and_its_snapshots_did_not(runs: Any) -> None:
@@ -106,11 +106,11 @@ def test_the_policy_moved_and_its_snapshots_did_not(runs: Any) -> None:
     assert watched.metrics[NUM_STEPS]["league"]["size"] == 3
 
 
-def test_the_turns_of_a_snapshot_have_its_version_and_teach_nobody(runs: Any) -> None:
+def test_the_turns_of_a_snapshot_have_its_version_and_train_no_policy(runs: Any) -> None:
     root, _, _ = runs
     met = set()
     for step in range(1, NUM_STEPS + 1):
-        for episode in read_episodes(root / "whole" / f"episodes/step-{step:06d}.jsonl"):
+        for episode in read_episodes(root / "whole" / f"episodes/step-{step:06d}"):
             assert episode.failure is None
             for turn in episode.turns:
                 met.add(turn.policy)

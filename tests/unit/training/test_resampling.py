@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from plays import linear, rewards, siblings
@@ -18,6 +19,9 @@ from pettingllms.algos import make_algorithm
 from pettingllms.config import EnvConfig, RunConfig, parse_config
 from pettingllms.envs import Environment, Split, StepResult
 from pettingllms.errors import ConfigError
+from pettingllms.runs.callbacks import Callback
+from pettingllms.training.component import TrainStep
+from pettingllms.training.sampling import SamplingParts
 from pettingllms.types import (
     Episode,
     Message,
@@ -91,7 +95,7 @@ def differs(task: str) -> bool:
 
 def tasks_of(folder: Path, step: int) -> list[str]:
     """Tasks of a step, in the order in which they were sampled."""
-    found = read_episodes(folder / f"episodes/step-{step:06d}.jsonl")
+    found = read_episodes(folder / f"episodes/step-{step:06d}")
     return list(dict.fromkeys(episode.task.id for episode in found))
 
 
@@ -124,7 +128,17 @@ def test_all_tokens_count_toward_the_budget(tmp_path: Path) -> None:
     assert metrics["rollout"]["num_tasks"] == 3, "the first round uses up the budget"
 
 
-def test_a_run_that_was_killed_goes_on_with_the_same_tasks(tmp_path: Path) -> None:
+def test_tokens_of_dropped_groups_count_toward_the_budget() -> None:
+    """As they do between steps (`staleness/dropped_tokens`)."""
+    config = config_of(train={"num_steps": 9, "max_tokens": 12})
+    parts = SamplingParts(config, Mock(), make_algorithm("grpo"), [])
+    step = TrainStep(1, 0, 0, 4, frozenset("p"), 0, 0, Callback())
+    assert parts.num_missing(step, 3) == 3
+    step.dropped_tokens = 8
+    assert parts.num_missing(step, 3) == 0
+
+
+def test_a_run_that_was_killed_resumes_with_the_same_tasks(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     train_with_fakes(config_of(), whole, Replies())
     train_with_fakes(config_of(), broken, Replies(), dies_after=2)
@@ -142,7 +156,7 @@ def test_roles_rotate_over_the_tasks_of_all_rounds(tmp_path: Path) -> None:
     )
     run: FakeRun = train_with_fakes(config, tmp_path / "run", Replies())
     assert run.watched.metrics[1]["rollout"]["num_tasks"] > 3
-    episodes = list(read_episodes(tmp_path / "run/episodes/step-000001.jsonl"))
+    episodes = list(read_episodes(tmp_path / "run/episodes/step-000001"))
     for at, task in enumerate(tasks_of(tmp_path / "run", 1)):
         policies = {
             turn.role: turn.policy for e in episodes if e.task.id == task for turn in e.turns

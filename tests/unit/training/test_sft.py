@@ -14,7 +14,7 @@ pytest.importorskip("ray")
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from fakes import Watched
+from fakes import SavesFiles, Watched, in_memory
 from toys import Relay
 
 from pettingllms.cli.train import resume_run
@@ -64,6 +64,25 @@ def test_each_policy_is_taught_its_own_roles_replies_as_text_and_their_end(model
             assert item.response_ids[-1] == renderer.encode("")[-1]
             assert item.prompt_ids.tolist() == renderer.render(turn.messages).tolist()
             assert item.advantage == 1.0
+
+
+def test_one_policy_is_taught_the_solo_form_too(model: Path) -> None:
+    """A team and a single role can then start from the same weights."""
+    policies = {"shared": {"kind": "full", "model": str(model)}}
+    roles = dict.fromkeys(("planner", "checker"), "shared")
+    data = config(model, with_solo=True).model_dump() | {"policies": policies, "roles": roles}
+    run = parse_config(data)
+    (items,) = items_by_policy(run, source_episodes(run)).values()
+    renderer = ChatRenderer(model)
+    prompts = [renderer.decode(item.prompt_ids) for item in items]
+    asked = {role: sum(role in text for text in prompts) for role in (*roles, "solver")}
+    assert asked == {"planner": 6, "checker": 6, "solver": 6}
+
+
+def test_a_solo_form_for_two_policies_is_rejected(model: Path) -> None:
+    run = config(model, with_solo=True)
+    with pytest.raises(ConfigError, match="exactly one policy that learns, but the config has"):
+        source_episodes(run)
 
 
 def test_what_a_policy_sampled_is_never_tokenised_again(model: Path) -> None:
@@ -148,7 +167,7 @@ def test_policies_are_taught_by_likelihood_alone(model: Path) -> None:
     assert {policy.lr for policy in taught.policies.values()} == {0.5}
 
 
-class Taught:
+class Taught(SavesFiles):
     """A team of learners that remember what they were given."""
 
     def __init__(self, skipped: float = 0.0) -> None:
@@ -163,7 +182,7 @@ class Taught:
         self.steps.append((policy, step))
         return {"loss": 1.0, "skipped_updates": self.skipped}
 
-    async def saved(self, policy: str, folder: Path) -> dict[str, bytes]:
+    def files_of(self, policy: str) -> dict[str, bytes]:
         return {"model.safetensors": policy.encode()}
 
     async def stop(self) -> None: ...
@@ -196,7 +215,8 @@ def test_policies_are_taught_side_by_side_and_begin_with_what_is_named(
     second, _ = taught(
         run.model_copy(update={"train": train}), tmp_path / "second", monkeypatch, Taught()
     )
-    assert second.begun == {p: {"model.safetensors": p.encode()} for p in ("planner", "checker")}
+    begun = {policy: in_memory(files) for policy, files in second.begun.items()}
+    assert begun == {p: {"model.safetensors": p.encode()} for p in ("planner", "checker")}
 
 
 def test_a_step_that_was_skipped_is_said(
@@ -227,7 +247,7 @@ def test_only_roles_that_reached_their_aim_teach_if_asked(model: Path) -> None:
     assert (len(items["planner"]), len(items["checker"])) == (5, 6)
 
 
-def test_nobody_is_taught_what_others_wrote_in_plays_of_its_own(model: Path) -> None:
+def test_no_policy_is_trained_on_what_others_wrote_in_its_own_episodes(model: Path) -> None:
     run = config(model)
     episodes = source_episodes(run)
     for episode, author in zip(episodes, ("script:bfs", "planner@100", "checker"), strict=False):
@@ -242,7 +262,7 @@ def test_nobody_is_taught_what_others_wrote_in_plays_of_its_own(model: Path) -> 
     assert (len(items["planner"]), len(items["checker"])) == (6, 6), "a teacher's plays, by role"
 
 
-def test_a_policy_that_changes_seats_is_taught_every_seat() -> None:
+def test_a_policy_that_changes_roles_is_trained_in_every_role() -> None:
     run = parse_config(
         {
             "env": {"id": "tic_tac_toe-v1"},
@@ -268,7 +288,7 @@ def test_a_run_without_a_teacher_or_with_two_is_refused(model: Path) -> None:
 
 
 class Slow(Relay):
-    """Its steps take their time, never the same, each on a thread of its own."""
+    """Each step takes a random time, on a separate thread."""
 
     blocking = True
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes import SavesFiles
 from plays import linear, overwrite, rewards
 from toys import Relay
 
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.errors import ConfigError
-from pettingllms.policies.files import MODEL_FILE
+from pettingllms.policies.files import MODEL_FILE, read_content
 from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
 from pettingllms.training.train import _train, train
@@ -23,7 +24,7 @@ TOKENS_OF_A = 10
 """That the one play of a step samples for policy_a, which learns."""
 
 
-class FakeTeam:
+class FakeTeam(SavesFiles):
     """Plays one episode a step: ten tokens of a, which learns, and ninety of b, which does not."""
 
     num_plays = 0
@@ -31,7 +32,6 @@ class FakeTeam:
     def __init__(self, config: RunConfig) -> None:
         self.config, self.env = config, Relay()
         self.versions, self.weight_hashes = {"policy_a": 0}, {"policy_a": "mark"}
-        self.snapshots = SimpleNamespace(sources={})
 
     @classmethod
     async def start(cls, config: RunConfig, notify: Any) -> "FakeTeam":
@@ -51,11 +51,11 @@ class FakeTeam:
     async def publish(self, policies: Any) -> dict[str, float]:
         return {}
 
+    async def use(self) -> Any:
+        return SimpleNamespace(engines={}, learners={})
+
     def names(self) -> list[str]:
         return ["policy_a"]
-
-    async def saved(self, policy: str, folder: Path) -> dict[str, bytes]:
-        return {MODEL_FILE: b"w"}
 
     async def stop(self) -> None: ...
 
@@ -114,7 +114,7 @@ def test_the_count_goes_on_where_the_run_was_left(tmp_path: Path) -> None:
 def test_learners_get_the_tokens_before_each_step_also_after_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Schedules by tokens go by them, so a run that was left must go on with the same numbers."""
+    """Schedules by tokens depend on them, so a resumed run must continue with the same numbers."""
     told: list[tuple[int, int]] = []
 
     async def learn_all(self: Any, episodes: Any, joint_actions: Any, *at: int) -> tuple[Any, Any]:
@@ -156,7 +156,8 @@ def test_a_run_that_is_stopped_before_its_first_step_can_be_begun_with(
         {"policy_a": 0},
         {"policy_a": "mark"},
     )
-    assert RunFolder(tmp_path).weights(["policy_a"]) == {"policy_a": {MODEL_FILE: b"w"}}
+    (files,) = RunFolder(tmp_path).weights(["policy_a"]).values()
+    assert {name: read_content(file) for name, file in files.items()} == {MODEL_FILE: b"w"}
 
 
 def test_updates_that_a_critic_skipped_are_said(

@@ -12,7 +12,8 @@ pytest.importorskip("transformers")
 from fakes import train_with_fakes
 
 from pettingllms.config import RunConfig, parse_config
-from pettingllms.types import SampleRequest, read_episodes
+from pettingllms.types import SampleRequest, episode_files, read_episodes
+from pettingllms.types.episode_files import step_of
 
 
 def config_of(**sections: Any) -> RunConfig:
@@ -45,11 +46,11 @@ def by_weights(request: SampleRequest, number: int, weights: int) -> str:
 def co_players(folder: Path) -> dict[int, set[tuple[str, str]]]:
     """By step: who was b, and for policies what they said."""
     found = {}
-    for file in sorted((folder / "episodes").glob("*.jsonl")):
+    for file in episode_files(folder):
         turns = [turn for episode in read_episodes(file) for turn in episode.turns]
         others = [turn for turn in turns if turn.role == "b"]
         said = {(t.policy, t.text if t.policy.startswith("p") else "") for t in others}
-        found[int(file.stem.removeprefix("step-"))] = said
+        found[step_of(file) or 0] = said
     return found
 
 
@@ -69,7 +70,7 @@ def test_the_schedule_says_who_sits_there_and_snapshots_are_as_they_were(tmp_pat
     assert {policy for _, policy in run.trained} == {"p"}
 
 
-def test_a_run_that_died_meets_whom_it_would_have_met(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_resumes_with_the_same_co_players(tmp_path: Path) -> None:
     train_with_fakes(config_of(), tmp_path / "whole", by_weights)
     train_with_fakes(config_of(), tmp_path / "cut", by_weights, dies_after=4)
     train_with_fakes(config_of(), tmp_path / "cut", by_weights)

@@ -147,7 +147,7 @@ def test_success_against_anchors_is_measured_and_guarded(tmp_path: Path) -> None
 
 
 def failing(request: SampleRequest, number: int, weights: int) -> str:
-    """Legal moves, then a nonsense of its own for every board."""
+    """Legal moves, then different nonsense for every board."""
     return legal_cell(request, number, weights) if weights < 5 else f"{request.seed}?"
 
 

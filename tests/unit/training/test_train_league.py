@@ -1,6 +1,6 @@
-"""The loop with a league over fake engines: who sits down, with which weights, and after a crash.
+"""The loop with a league over fake engines: assignments, weights, and recovery from a crash.
 
-A policy's reply is the number of batches it has learnt from, so a snapshot shows its age.
+A policy's reply is the number of batches it was trained on, so a snapshot shows its age.
 """
 
 import json
@@ -20,7 +20,8 @@ from fakes import train_with_fakes
 from pettingllms.config import RunConfig, parse_config
 from pettingllms.errors import ConfigError
 from pettingllms.runs.checkpoint import State, load_checkpoint
-from pettingllms.types import Episode, SampleRequest, read_episodes
+from pettingllms.types import Episode, SampleRequest, episode_files, read_episodes
+from pettingllms.types.episode_files import step_of
 
 LORA = {"kind": "lora", "model": "m"}
 FULL = {"kind": "full", "model": "m"}
@@ -46,8 +47,7 @@ def by_weights(request: SampleRequest, number: int, weights: int) -> str:
 
 
 def episodes_of(folder: Path) -> dict[int, list[Episode]]:
-    files = sorted((folder / "episodes").glob("*.jsonl"))
-    return {int(file.stem.removeprefix("step-")): list(read_episodes(file)) for file in files}
+    return {step_of(file) or 0: list(read_episodes(file)) for file in episode_files(folder)}
 
 
 def state_of(folder: Path, step: int) -> State:
@@ -81,7 +81,7 @@ def test_a_snapshot_plays_with_the_weights_it_was_taken_with(kind: Any, tmp_path
     assert len(seen) > 2
 
 
-def test_opponents_are_trained_on_by_nobody_and_seats_are_equal(tmp_path: Path) -> None:
+def test_opponents_are_excluded_from_training_and_roles_are_equal(tmp_path: Path) -> None:
     run = train_with_fakes(config_of(), tmp_path / "run", by_weights)
     players: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
@@ -102,7 +102,7 @@ def test_opponents_are_trained_on_by_nobody_and_seats_are_equal(tmp_path: Path) 
 
 @pytest.mark.parametrize("rule", ["latest", "uniform", "prioritised"])
 @pytest.mark.parametrize("dies_after", [3, 6])
-def test_a_run_that_was_killed_meets_whom_it_would_have_met(
+def test_a_run_that_was_killed_resumes_with_the_same_opponents(
     rule: str, dies_after: int, tmp_path: Path
 ) -> None:
     league = {"snapshot_every": 2, "rule": rule, "anchors": ["random"], "max_snapshots": 3}
@@ -163,7 +163,7 @@ def test_an_exploiter_learns_against_the_policy_alone(tmp_path: Path) -> None:
     assert pool == ["p", "hunter"] * 3
 
 
-def test_policies_that_rotate_are_in_each_seat_equally_often(tmp_path: Path) -> None:
+def test_policies_that_rotate_play_each_role_equally_often(tmp_path: Path) -> None:
     config = config_of(
         policies={"p": LORA, "rival": {"kind": "scripted"}},
         roles={"a": "p", "b": "rival"},

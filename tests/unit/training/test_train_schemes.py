@@ -1,6 +1,6 @@
 """The loop, its team and its folder as they are, over fake engines: who moves, and what is played.
 
-The weights of a policy are the number of batches it has learnt from, and its replies are that
+The weights of a policy are the number of batches it was trained on, and its replies are that
 number, so success follows learning.
 """
 
@@ -105,7 +105,7 @@ def versions(folder: Path, step: int) -> tuple[dict[str, int], dict[str, str]]:
 
 
 def assert_moves(run: FakeRun, folder: Path, expected: Sequence[set[str]]) -> None:
-    """In each step just these policies learnt, were published, and have other weights after it."""
+    """In each step, exactly these policies are trained and published, and their weights change."""
     start = dict.fromkeys(run.weights, 0)
     before, weight_hashes = start, None
     for step, moving in enumerate(expected, start=1):
@@ -167,11 +167,11 @@ def test_a_run_is_not_gone_on_with_by_another_team(
     assert load_checkpoint(run / "checkpoints/step-000006") is not None
 
 
-def test_the_turns_of_who_rests_are_trained_on_by_nobody(tmp_path: Path) -> None:
+def test_the_turns_of_a_resting_policy_are_excluded_from_training(tmp_path: Path) -> None:
     config = config_of(train={"alternate": ["first", "second"], "alternate_every": 1})
     train_with_fakes(config, tmp_path / "run", by_weights)
     for step, learner in enumerate(["first", "second"] * 3, start=1):
-        episodes = list(read_episodes(tmp_path / f"run/episodes/step-{step:06d}.jsonl"))
+        episodes = list(read_episodes(tmp_path / f"run/episodes/step-{step:06d}"))
         turns = [turn for episode in episodes for turn in episode.turns]
         assert {turn.policy for turn in turns} == {"first", "second"}, "who rests still plays"
         assert {turn.policy for turn in turns if turn.credit.advantage is not None} == {learner}
@@ -189,7 +189,7 @@ def test_critics_are_asked_about_those_who_learn_in_this_very_step(tmp_path: Pat
     run = train_with_fakes(config, tmp_path / "run", by_weights)
     assert_moves(run, tmp_path / "run", [{"first"}, {"second"}, {"first"}])
     for step, learner in enumerate(["first", "second", "first"], start=1):
-        episodes = list(read_episodes(tmp_path / f"run/episodes/step-{step:06d}.jsonl"))
+        episodes = list(read_episodes(tmp_path / f"run/episodes/step-{step:06d}"))
         turns = [turn for episode in episodes for turn in episode.turns]
         assert {turn.policy for turn in turns if turn.credit.values is not None} == {learner}
 
@@ -223,7 +223,7 @@ def test_the_level_rises_when_all_succeed_and_is_what_is_played(tmp_path: Path) 
     success = [metrics["curriculum"]["success"] for metrics in run.watched.metrics.values()]
     assert success == [0, 1, 1, 0, 1, 1]
     for step, height in enumerate([1, 1, 2, 4, 4, 4], start=1):
-        episodes = list(read_episodes(tmp_path / f"run/episodes/step-{step:06d}.jsonl"))
+        episodes = list(read_episodes(tmp_path / f"run/episodes/step-{step:06d}"))
         assert {e.env for e in episodes} == {f"ladder-v1[height={height}]"}
         prompts = {turn.messages[0].content for e in episodes for turn in e.turns}
         assert all(f"the ladder is {height} high" in prompt for prompt in prompts)
@@ -236,7 +236,7 @@ def test_a_level_with_other_tasks_hands_out_its_own(tmp_path: Path) -> None:
     assert levels_of(run) == [1, 1, 2, 2, 2, 2]
     played = {1: [], 2: []}
     for step, level in enumerate(levels_of(run), start=1):
-        episodes = read_episodes(tmp_path / f"run/episodes/step-{step:06d}.jsonl")
+        episodes = read_episodes(tmp_path / f"run/episodes/step-{step:06d}")
         played[level] += sorted({episode.task.id for episode in episodes})
     assert set(played[1]) == {"train-0", "train-1"}
     # Four are done: two are left of the first pass over six, and then there is a whole one.
@@ -261,7 +261,7 @@ def test_a_scripted_player_plays_the_level_of_the_step(tmp_path: Path) -> None:
         curriculum={**LEVELS, "role": "a"},
     )
     train_with_fakes(config, tmp_path / "run", by_weights)
-    episodes = list(read_episodes(tmp_path / "run/episodes/step-000006.jsonl"))
+    episodes = list(read_episodes(tmp_path / "run/episodes/step-000006"))
     assert {t.text for e in episodes for t in e.turns if t.role == "b"} == {"4"}
 
 
@@ -303,7 +303,11 @@ def test_a_run_that_was_killed_goes_on_at_its_level_and_in_its_turn(
 def measured(folder: Path) -> list[dict[str, float]]:
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     return [
-        {k: v for k, v in json.loads(line).items() if "time/" not in k and "per_second" not in k}
+        {
+            key: value
+            for key, value in json.loads(line).items()
+            if not key.startswith(("time/", "idle/")) and "per_second" not in key
+        }
         for line in lines
     ]
 
@@ -316,7 +320,7 @@ def test_success_moves_the_level_and_no_advantage(tmp_path: Path, monkeypatch) -
         config = config_of(curriculum={**LEVELS, "levels": [3, 3]}, train={"num_steps": 3})
         folder = tmp_path / str(answer)
         run = train_with_fakes(config, folder, lambda r, number, w: str((number * 3 + w) % 7))
-        episodes = read_episodes(folder / "episodes/step-000003.jsonl")
+        episodes = read_episodes(folder / "episodes/step-000003")
         advantages = [turn.credit.advantage for episode in episodes for turn in episode.turns]
         found.append((levels_of(run), advantages))
     (risen, first), (flat, second) = found

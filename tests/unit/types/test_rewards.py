@@ -112,5 +112,5 @@ def test_a_sum_of_nothing_is_nothing_and_not_zero() -> None:
     assert total([None, None]) is None
 
 
-def test_a_sum_adds_what_was_paid() -> None:
+def test_a_sum_adds_the_rewards_that_were_given() -> None:
     assert total([Scored(1.0), None, Scored(2.5)]) == Scored(3.5)

@@ -88,11 +88,13 @@ def test_each_question_has_as_many_right_as_wrong_answers(
 
 
 @given(answers, st.floats(0, 0.99), st.integers(0, 9))
-def test_no_question_is_learnt_and_tested(some: list[Answer], share: float, seed: int) -> None:
-    learnt, kept = train_test_split(some, share, seed)
-    assert sorted(map(id, [*learnt, *kept])) == sorted(map(id, some))
-    assert not {a.question for a in learnt} & {a.question for a in kept}
-    assert train_test_split(some, share, seed) == (learnt, kept)
+def test_no_question_is_in_both_training_and_test(
+    some: list[Answer], share: float, seed: int
+) -> None:
+    train, kept = train_test_split(some, share, seed)
+    assert sorted(map(id, [*train, *kept])) == sorted(map(id, some))
+    assert not {a.question for a in train} & {a.question for a in kept}
+    assert train_test_split(some, share, seed) == (train, kept)
 
 
 def test_about_the_share_that_was_asked_for_is_kept() -> None:

@@ -105,7 +105,7 @@ def test_answers_that_wait_are_read_together_and_each_gets_its_own_score() -> No
     assert sum(model.batches) == 10
 
 
-def test_nobody_gets_a_score_without_the_key() -> None:
+def test_a_client_without_the_key_gets_no_score() -> None:
     model = Model()
     with served(model) as url:
         for key in (None, "wrong", KEY[:-1], KEY + "x", KEY.upper()):
@@ -172,7 +172,7 @@ def test_a_request_that_never_ends_is_ended() -> None:
             assert b" 408 " in slow.recv(200)
 
 
-def test_a_model_that_breaks_is_asked_again_and_nobody_waits_for_ever() -> None:
+def test_a_model_that_breaks_is_asked_again_and_no_client_waits_forever() -> None:
     model = Model(broken=1)
     with served(model) as url:
         assert ask(url, "x", "xx") == [Scored(0.1), Scored(0.2)]
@@ -218,7 +218,7 @@ def test_what_is_no_probability_is_a_failure_and_never_a_number(
     assert isinstance(found, Failed)
 
 
-def test_nobody_there_and_a_wrong_key_are_failures() -> None:
+def test_an_absent_server_and_a_wrong_key_are_failures() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -280,11 +280,64 @@ def test_a_verifier_judges_by_its_scores() -> None:
         assert judged(url, "ab", "cd")[-1] == Scored(0.5)
 
 
+@pytest.mark.slow  # retries wait, 40 s in all
 def test_a_verifier_that_gives_no_score_fails_the_comparison_too() -> None:
+    with served(Model(broken=1000)) as url:
+        assert all(isinstance(verdict, Failed) for verdict in judged(url, "ab", "abcd"))
+
+
+def test_an_answer_that_makes_the_verifier_fail_scores_0() -> None:
+    """The verifier fails on it twice, and scores a plain answer to the same question."""
     with served(Model()) as url:
         found = judged(url, "ab", "longer than nine")
-    assert found[0] == Scored(0.2)
-    assert all(isinstance(verdict, Failed) for verdict in found[1:])
+    assert found == [Scored(0.2), Scored(0.0), Scored(1.0)]
+
+
+def test_an_answer_that_is_too_large_to_send_or_no_text_gains_nothing() -> None:
+    with served(Model(), body_bytes=500) as url:
+        assert judged(url, "x" * 10_000, "ab")[0] == Scored(0.0)
+        assert judged(url, "\ud83d", "ab")[0] == Scored(0.1)  # a lone surrogate, sent as "?"
+
+
+def test_a_verifier_that_failed_once_is_asked_again() -> None:
+    with served(Model(broken=6)) as url:  # one request with all its tries
+        assert judged(url, "ab", "abcd")[0] == Scored(0.2)
+
+
+START_IT = "start it with `pettingllms verifier serve`, or correct the address"
+
+
+def problem(url: str, key: str = "VERIFIER_KEY") -> str:
+    return VerifierJudge.Config(kind="verifier", url=url, key=key).start_problem()
+
+
+def test_a_server_that_is_ready_has_no_problem() -> None:
+    with served(Model()) as url:
+        assert problem(url) == ""
+
+
+def test_a_dead_address_a_missing_key_and_a_wrong_one_each_say_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        dead = f"http://127.0.0.1:{free.getsockname()[1]}"
+    assert problem(dead).startswith(f"url: no verifier answers at {dead} (")
+    assert problem(dead).endswith(START_IT)
+    assert problem("http://host:1").startswith("key: $VERIFIER_KEY would be sent unencrypted")
+    with served(Model()) as url:
+        found = problem(url, "NO_SUCH_KEY")
+        assert found.startswith("key: the environment variable NO_SUCH_KEY is not set; export ")
+        monkeypatch.setenv("VERIFIER_KEY", "wrong")
+        found = problem(url)
+        assert found.startswith(f"key: the verifier at {url} rejects the key in VERIFIER_KEY; ")
+        assert "wrong" not in found.replace("wrong one", "")
+
+
+def test_a_server_that_is_no_verifier_is_named() -> None:
+    with served(Model()) as url:
+        found = problem(f"{url}/elsewhere")
+    assert "is no verifier (HTTP 404 from /health)" in found
 
 
 def test_a_run_names_a_verifier_as_its_judge() -> None:

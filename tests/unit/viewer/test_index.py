@@ -30,7 +30,7 @@ def ids(index: Index, **query: object) -> list[str]:
 
 
 def test_every_episode_is_found_once_newest_first(tmp_path: Path, episodes: list[Episode]) -> None:
-    write_run(tmp_path / "run", episodes, 6)
+    write_run(tmp_path / "run", episodes, 6, lines=True)
     index = index_of(tmp_path / "run")
     found = query_page(index, EpisodeQuery(count=100))
     assert found["total"] == len(episodes)
@@ -43,7 +43,7 @@ def test_every_episode_is_found_once_newest_first(tmp_path: Path, episodes: list
 
 
 def test_a_row_says_what_its_episode_holds(tmp_path: Path, episodes: list[Episode]) -> None:
-    write_run(tmp_path / "run", episodes, 2)
+    write_run(tmp_path / "run", episodes, 2, lines=True)
     index = index_of(tmp_path / "run")
     by_id = {episode.id: episode for episode in episodes}
     for row in query_page(index, EpisodeQuery())["rows"]:
@@ -79,7 +79,7 @@ def test_filters_and_search_give_those_and_no_others(tmp_path: Path) -> None:
 
 
 def test_a_run_that_goes_on_is_followed(tmp_path: Path, episodes: list[Episode]) -> None:
-    write_run(tmp_path / "run", episodes[:10], 2)
+    write_run(tmp_path / "run", episodes[:10], 2, lines=True)
     index = index_of(tmp_path / "run")
     assert not index.update(), "nothing is new"
     path = tmp_path / "run" / "episodes" / "step-000003.jsonl"
@@ -96,7 +96,7 @@ def test_a_run_that_goes_on_is_followed(tmp_path: Path, episodes: list[Episode])
 def test_steps_that_were_done_again_replace_what_they_were(
     tmp_path: Path, episodes: list[Episode]
 ) -> None:
-    write_run(tmp_path / "run", episodes[:10], 2)
+    write_run(tmp_path / "run", episodes[:10], 2, lines=True)
     index = index_of(tmp_path / "run")
     again = tmp_path / "run" / "episodes" / "step-000002.jsonl"
     write_episodes(again, episodes[20:28])
@@ -109,7 +109,7 @@ def test_steps_that_were_done_again_replace_what_they_were(
 
 
 def test_the_index_is_kept_and_taken_up_again(tmp_path: Path, episodes: list[Episode]) -> None:
-    write_run(tmp_path / "run", episodes, 3)
+    write_run(tmp_path / "run", episodes, 3, lines=True)
     index_of(tmp_path / "run")
     assert (tmp_path / "run" / FILE).is_file()
     (tmp_path / "run").rename(tmp_path / "moved")
@@ -128,7 +128,7 @@ def test_a_file_that_holds_no_episodes_is_named(tmp_path: Path) -> None:
 
 
 def test_one_bad_file_does_not_hide_the_others(tmp_path: Path, episodes: list[Episode]) -> None:
-    write_run(tmp_path / "run", episodes[:9], 3)
+    write_run(tmp_path / "run", episodes[:9], 3, lines=True)
     (tmp_path / "run" / "episodes" / "step-000003.jsonl").write_text("{}\n")
     index = Index(open_run(tmp_path / "run"))
     with pytest.raises(RecordError, match="step-000003"):
@@ -138,7 +138,7 @@ def test_one_bad_file_does_not_hide_the_others(tmp_path: Path, episodes: list[Ep
 
 @pytest.mark.parametrize("what", ["no table", "head", "middle", "half"])
 def test_a_damaged_index_is_made_anew(what: str, tmp_path: Path, episodes: list[Episode]) -> None:
-    write_run(tmp_path / "run", episodes, 6)
+    write_run(tmp_path / "run", episodes, 6, lines=True)
     index_of(tmp_path / "run")
     path = tmp_path / "run" / FILE
     whole = path.read_bytes()
@@ -157,7 +157,7 @@ def test_a_damaged_index_is_made_anew(what: str, tmp_path: Path, episodes: list[
 def test_an_index_that_is_damaged_while_it_is_looked_at_is_made_anew(
     tmp_path: Path, episodes: list[Episode]
 ) -> None:
-    write_run(tmp_path / "run", episodes, 6)
+    write_run(tmp_path / "run", episodes, 6, lines=True)
     index = index_of(tmp_path / "run")
     (tmp_path / "run" / FILE).write_bytes(b"no table at all\n" * 500)
     with pytest.raises(RecordError, match="delete it"):
@@ -172,7 +172,7 @@ def test_an_index_that_is_damaged_while_it_is_looked_at_is_made_anew(
 def test_an_episode_that_the_table_cannot_hold_is_named(
     tmp_path: Path, episodes: list[Episode], change: dict[str, object]
 ) -> None:
-    write_run(tmp_path / "run", episodes[:1], 1)
+    write_run(tmp_path / "run", episodes[:1], 1, lines=True)
     path = tmp_path / "run" / "episodes" / "step-000001.jsonl"
     data = json.loads(path.read_text()) | change
     data["steps"][0]["turns"] = []

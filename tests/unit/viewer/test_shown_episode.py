@@ -12,7 +12,7 @@ from pettingllms.config import RewardConfig
 from pettingllms.types import Episode
 from pettingllms.viewer.endpoints import Endpoints
 from pettingllms.viewer.episode import branches, decisions, groups_of, shown_episode
-from pettingllms.viewer.index import Index
+from pettingllms.viewer.episode_index import open_index
 from pettingllms.viewer.sources import open_run
 
 
@@ -79,7 +79,7 @@ def test_policy_before_its_join_step_has_no_group() -> None:
 def test_every_token_has_a_mismatch_and_a_text_span(tmp_path: Path) -> None:
     episodes = [with_tokens(one) for one in rolled(tmp_path / "r", 2)]
     write_run(tmp_path / "run", episodes, 1)
-    index = Index(open_run(tmp_path / "run"))
+    index = open_index(open_run(tmp_path / "run"))
     index.update()
     shown = Endpoints([index]).episode(0, 1)
     for number, turn in enumerate(shown["turns"]):

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 from viewed import rolled, write_run
 
-from pettingllms.viewer.index import Index
+from pettingllms.viewer.episode_index import open_index
 from pettingllms.viewer.page import SCRIPTS, STATIC, STYLES, page, standalone_page
 from pettingllms.viewer.server import ViewServer
 from pettingllms.viewer.sources import open_run
@@ -22,7 +22,7 @@ from pettingllms.viewer.sources import open_run
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewServer]:
     folder = tmp_path_factory.mktemp("served")
     write_run(folder / "run", rolled(folder / "r", 6), 2)
-    index = Index(open_run(folder / "run"))
+    index = open_index(open_run(folder / "run"))
     index.update()
     made = ViewServer([index])
     with made:
@@ -123,10 +123,10 @@ def test_the_problem_of_one_run_is_shown_beside_the_other_run(tmp_path: Path) ->
     indices = []
     for name in ("bad", "good"):
         write_run(tmp_path / name, episodes, 1)
-        indices.append(Index(open_run(tmp_path / name)))
-    file = tmp_path / "bad" / "episodes" / "step-000001.jsonl"
-    whole = file.read_text()
-    file.write_text("{}\n")
+        indices.append(open_index(open_run(tmp_path / name)))
+    file = tmp_path / "bad" / "episodes" / "step-000001-000.zip"
+    whole = file.read_bytes()
+    file.write_bytes(b"{}")
     num_looks = 0
 
     def look(stop: threading.Event) -> bool:
@@ -142,7 +142,7 @@ def test_the_problem_of_one_run_is_shown_beside_the_other_run(tmp_path: Path) ->
         until(lambda: "strange" in made.problem)
         until(lambda: "full" in made.problem)
         assert made.problem.endswith("; full")
-        file.write_text(whole)
+        file.write_bytes(whole)
         until(lambda: made.problem == "full")
 
 

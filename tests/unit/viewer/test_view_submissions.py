@@ -36,6 +36,18 @@ def test_judged_turn_lists_the_submissions_of_its_role_and_team() -> None:
     assert shown[f"{at}/b"]["answer"] == "his"
 
 
+def test_a_verdict_on_one_reply_rewards_no_earlier_turn() -> None:
+    episode = linear("t", 0, ("a", Rewards()), ("a", Rewards()))
+    for step in episode.steps:
+        step.submissions = {"a": Submission("q", "hers", level="process")}
+    episode.steps[0].rewards = Rewards(process={"a": Failed("too late", "judge")})
+    first, second = episode.turns
+    assert judged_turn(episode, first) == [f"{first.links.step}/a"]
+    assert judged_turn(episode, second) == [f"{second.links.step}/a"]
+    failed = {"failed": "too late", "owner": "judge"}
+    assert shown_submissions(episode)["0/a"]["verdict"] == failed
+
+
 def test_environment_failure_is_no_verdict() -> None:
     episode = linear("t", 0, ("a", Rewards()))
     episode.steps[-1].submissions = {TEAM: Submission("q", "whole")}

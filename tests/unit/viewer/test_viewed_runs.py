@@ -10,7 +10,7 @@ from viewed import rolled, write_run
 from pettingllms.cli.main import app
 from pettingllms.errors import ConfigError, RecordError
 from pettingllms.viewer.endpoints import Endpoints, metric_columns
-from pettingllms.viewer.index import Index
+from pettingllms.viewer.episode_index import open_index
 from pettingllms.viewer.sources import open_run
 
 
@@ -26,7 +26,7 @@ def test_an_environment_or_algorithm_in_a_file_is_not_imported(tmp_path: Path) -
     run = open_run(tmp_path / "run")
     assert run.config is None
     assert "not built in" in run.problem
-    index = Index(run)
+    index = open_index(run)
     index.update()
     assert Endpoints([index]).episode(0, 1)["turns"], "the episodes are still shown"
 
@@ -83,7 +83,7 @@ def test_settings_without_a_json_value_become_text(tmp_path: Path) -> None:
     write_run(tmp_path / "run", rolled(tmp_path / "r", 2), 1)
     with (tmp_path / "run" / "config.toml").open("a") as file:
         file.write("\n[newer]\nmost = inf\nwhen = [1979-05-27]\nfew = 1.5\nyes = true\n")
-    index = Index(open_run(tmp_path / "run"))
+    index = open_index(open_run(tmp_path / "run"))
     (run,) = json.loads(json.dumps(Endpoints([index]).overview(), allow_nan=False))["runs"]
     newer = {"most": "inf", "when": ["1979-05-27"], "few": 1.5, "yes": True}
     assert run["settings"]["newer"] == newer

@@ -76,7 +76,7 @@ def test_a_policy_that_reads_is_never_given_an_image_as_text() -> None:
     assert text_only(user("sum", Table(("n",), ((1,),)))) == "| n |\n| --- |\n| 1 |\n\nsum"
 
 
-def test_an_environment_must_say_to_whom_it_shows_images() -> None:
+def test_an_environment_must_declare_the_roles_that_it_shows_images() -> None:
     assert find_faults(Gallery(plain())) == []
     (fault,) = find_faults(Gallery(plain(), "b"))
     assert fault.name == "undeclared-image"

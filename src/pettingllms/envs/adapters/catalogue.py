@@ -126,7 +126,7 @@ def _make(libraries: Sequence[str]) -> None:
     """Run the games of these libraries again and update the file."""
     kept = {} if not FILE.exists() else {line["name"]: line for line in _lines()}
     lines = []
-    for library in ENVIRONMENTS.libraries:
+    for library in MAX_STEPS:
         if library in libraries:
             defaults = asdict(Entry(""))
             for entry in play_library(library):
@@ -139,4 +139,4 @@ def _make(libraries: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    _make(sys.argv[1:] or list(ENVIRONMENTS.libraries))
+    _make(sys.argv[1:] or list(MAX_STEPS))

@@ -21,7 +21,8 @@ from pettingllms.grading.forms import written
 
 HOW_TO_BOX = r"You may think first. Give your answer last, as \boxed{...}."
 SIGNS = frozenset(string.ascii_letters + string.digits + r" +-*/=^_{}()[]\,.:;!|&%$'~<>°π")
-MAX_LETTERS = 120
+MAX_LETTERS = 240
+"""The longest answer of a published set (OlympiadBench) has 198."""
 MARKUP = re.compile(r"<\||\|>|</|<\w*>|\[/|\\boxed")
 
 
@@ -30,12 +31,11 @@ class ProblemConfig(EnvConfig):
 
     data: str = ""
     """Source of the problems: empty for generated arithmetic word problems, `statements` for
-    generated inference problems, `NAME:FILE` for a file of a published dataset (gsm8k, math,
-    aime, olympiadbench, dapo_math, svamp, anli), `NAME` for the same dataset from the hub, or
-    `reasoning_gym:NAME`."""
+    generated inference problems, `sums` for generated sums of digits, a name of `pettingllms data
+    list` such as `gsm8k`, `hf:OWNER/NAME`, a file, or `reasoning_gym:NAME`."""
     test_data: str = ""
     """Source of the test problems, in the same form. It must share no problem with `data`.
-    Empty: hold out a part of `data`."""
+    Empty: hold out a part of `data`, or all of it if it is a test set."""
     test_share: float = Field(default=0.1, gt=0, lt=1)
     """Fraction of one file that is held out for testing, chosen by a hash of the question."""
     num_tasks: int | None = Field(default=None, ge=1)
@@ -45,6 +45,9 @@ class ProblemConfig(EnvConfig):
     """Number of reasoning steps that a generated problem needs."""
     illegal_reward: float = -0.1
     """Process reward of an invalid reply."""
+    judged: bool = False
+    """Whether a judge rewards answers instead of the grader: [judge], or the grader as its `rule`.
+    The correct answer then affects metrics and success only."""
 
 
 def problem_tasks(config: ProblemConfig) -> ProblemTasks:

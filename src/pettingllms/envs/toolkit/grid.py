@@ -104,6 +104,7 @@ class GridPlan(PlanCheck[Grid, GridConfigT]):
     """A puzzle on a grid whose plan is a string of moves."""
 
     plan_hint = "moves, such as RRDDL"
+    next_round = "The next round continues where a plan stopped."
 
     def show(self, puzzle: Grid) -> str:
         return "\n".join(" ".join(row) for row in puzzle.text.split("\n"))

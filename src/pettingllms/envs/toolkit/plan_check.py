@@ -12,9 +12,9 @@ import random
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pettingllms.datasets.seeded import SeededTasks, halved_seed, of_half
 from pettingllms.envs.base import Environment, ScriptedPlayer, Split, StepResult
@@ -30,6 +30,8 @@ ACCEPT = "accept"
 STRONG_SHARE = 0.15
 """How often the noisy player replies as the strong one. Its replies compound: a team of two
 solves about twice as many puzzles as one role."""
+LOWEST = -1.0
+"""Lowest reward of one plan, with the roles `tool_planner`."""
 
 
 class PlanCheckConfig(BoardImageConfig):
@@ -42,6 +44,35 @@ class PlanCheckConfig(BoardImageConfig):
     one reply."""
     illegal_reward: float = -0.1
     """Process reward of an invalid reply; the plan in force stays."""
+    roles: Literal["planner_checker", "tool_planner"] = "planner_checker"
+    """`planner_checker`: the checker accepts or corrects the planner's plan. `tool_planner`: the
+    tool writes a program that runs in the sandbox, and the planner acts on the plan that it prints,
+    with the rewards of AT-GRPO's games."""
+    program_seconds: float = Field(default=3.0, gt=0, le=60)
+    """`tool_planner`: time limit of a program in seconds."""
+    program_memory_mb: int = Field(default=512, ge=64)
+    """`tool_planner`: memory limit of a program in MB."""
+    failed_reward: float = Field(default=-1.0, le=LOWEST)
+    """`tool_planner`: process reward of a program that fails or prints no plan. No plan earns less
+    than -1."""
+    unparsable_reward: float = Field(default=-2.0, le=2 * LOWEST)
+    """`tool_planner`: process reward of a reply without a program or plan."""
+
+    def unused_keys(self) -> set[str]:
+        """Keys of the roles that do not play."""
+        if self.roles == "tool_planner":
+            return {"illegal_reward"}
+        programs = {"program_seconds", "program_memory_mb", "failed_reward", "unparsable_reward"}
+        return {"roles", *programs}
+
+    @model_validator(mode="after")
+    def _check_roles(self) -> Self:
+        if self.roles == "tool_planner" and self.observation != "text":
+            raise ValueError(
+                f"roles is 'tool_planner', whose programs cannot read images, but observation is "
+                f"'{self.observation}'; set observation = \"text\""
+            )
+        return self
 
 
 PuzzleT = TypeVar("PuzzleT", bound=Hashable)
@@ -84,6 +115,15 @@ class Draft(Generic[PuzzleT]):
     over: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """What a plan changed, with the roles `tool_planner`."""
+
+    plan: str
+    """Everything that was acted on so far."""
+    reward: float
+
+
 class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanConfigT]):
     """Sequential and cooperative. A subclass defines the puzzle, the plan format and the score.
 
@@ -94,6 +134,18 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
     late_rewards = True  # a plan may still be corrected, and the team is rewarded at the end
     plan_hint: ClassVar[str]
     """Example of a plan, shown to a person."""
+    fail_reward: ClassVar[float] = 0.0
+    """Team reward if the last round ends without a solution, with the roles `tool_planner`."""
+    next_round: ClassVar[str] = "Each plan replaces the one before."
+    """What a plan does to the next one, with the roles `tool_planner`."""
+
+    @classmethod
+    def create(cls, config: Any) -> Environment[Any, Any]:
+        if config.roles == "planner_checker":
+            return super().create(config)
+        from pettingllms.envs.toolkit.tool_plan import ToolPlan
+
+        return ToolPlan(cls(config))
 
     @abstractmethod
     def rules(self) -> str:
@@ -122,6 +174,15 @@ class PlanCheck(Environment[Draft[PuzzleT], PlanConfigT], Generic[PuzzleT, PlanC
     @abstractmethod
     def paint(self, puzzle: PuzzleT, plan: str | None) -> str:
         """The puzzle and the plan in Rich markup, for a person."""
+
+    def act(self, puzzle: PuzzleT, plan: str | None, answer: str) -> Acted:
+        """Act on another plan after those so far, with the roles `tool_planner`."""
+        before = 0.0 if plan is None else self.score(puzzle, plan)
+        return Acted(answer, self.score(puzzle, answer) - before)
+
+    def position(self, puzzle: PuzzleT, plan: str | None) -> PuzzleT:
+        """The puzzle after the plans so far, with the roles `tool_planner`."""
+        return puzzle
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -300,6 +361,12 @@ class Script:
             "noisy": noisy(self.play_strong, self.play_hasty, STRONG_SHARE),
             strong: self.play_strong,
         }
+
+    def play_blind(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
+        """A guess, kept by the checker."""
+        if _may_accept(state, role):
+            return str(env.reply_of(ACCEPT))
+        return str(env.reply_of(self.guess(env, state.puzzle, rng)))
 
     def play_random(self, env: Any, state: Draft[Any], role: str, rng: random.Random) -> str:
         """A guess, or acceptance with probability 0.5."""

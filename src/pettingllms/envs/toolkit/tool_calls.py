@@ -5,7 +5,8 @@ Each model family was trained on one format, and RL should not start by teaching
 - Hermes and Qwen: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, or Qwen-Coder's
   `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>`;
 - Llama: the whole reply is `{"name": ..., "parameters": {...}}`;
-- Mistral: `[TOOL_CALLS][{"name": ..., "arguments": {...}}]`, or `[TOOL_CALLS]NAME[ARGS]{...}`;
+- Mistral: `[TOOL_CALLS][{"name": ..., "arguments": {...}}]`, or `[TOOL_CALLS]NAME[ARGS]{...}` per
+  call;
 - any model: a fenced block of `json` with such an object, or of a tool's language.
 
 Every format is accepted everywhere. Malformed calls raise BadReply with a reason for the role to
@@ -31,9 +32,10 @@ MAX_LETTERS = 8000
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MISTRAL, PYTHON_TAG = "[TOOL_CALLS]", "<|python_tag|>"
 TAGGED = re.compile(re.escape(OPEN) + r"(.*?)" + re.escape(CLOSE), re.DOTALL)
+FUNCTION_TAG = "<function="
 FUNCTION = re.compile(r"<function=([^<>\s]+)>(.*)</function>", re.DOTALL)
 PARAMETER = re.compile(r"<parameter=([^<>\s]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
-NAMED = re.compile(r"\s*([\w-]+)\s*(?:\[ARGS\]\s*)?(?={)")
+NAMED = re.compile(r"\s*([\w.-]+)\s*(?:\[CALL_ID\]\s*\w+\s*)?(?:\[ARGS\]\s*)?(?={)")
 CALL_FENCES = ("json", "tool_call", "tool")
 DECODER = json.JSONDecoder
 KINDS: Mapping[Kind, tuple[type, ...]] = {
@@ -165,10 +167,15 @@ def _tagged(text: str) -> Iterable[ToolCall]:
 
 
 def _after_mark(text: str) -> Iterable[ToolCall]:
-    if named := NAMED.match(text):
-        arguments = _json(text[named.end() :], f"after {MISTRAL}{named.group(1)[:40]}")
-        return [_call_of({"name": named.group(1), "arguments": arguments})]
-    return _calls_of(_json(text, f"after {MISTRAL}"))
+    if not NAMED.match(text):
+        yield from _calls_of(_json(text, f"after {MISTRAL}"))
+        return
+    for part in text.split(MISTRAL):
+        named = NAMED.match(part)
+        if named is None:
+            raise BadReply(f"no name and arguments after {MISTRAL}")
+        arguments = _json(part[named.end() :], f"after {MISTRAL}{named.group(1)[:40]}")
+        yield _call_of({"name": named.group(1), "arguments": arguments})
 
 
 def _whole(text: str) -> Iterable[ToolCall]:
@@ -197,6 +204,14 @@ def _fenced(blocks: Sequence[tuple[str, str]], tools: Sequence[Tool]) -> Iterabl
         else:
             tool = by_fence[language]
             yield ToolCall(tool.name, ((tool.parameters[0].name, inside.strip()),))
+
+
+def object_in(text: str, where: str) -> dict[str, Any]:
+    """The JSON object that a text is; BadReply if it is none."""
+    found = _json(text, where)
+    if not isinstance(found, dict):
+        raise BadReply(f"no JSON object {where}")
+    return found
 
 
 def _json(text: str, where: str) -> Any:

@@ -1,4 +1,4 @@
-"""Log files of a match: the result of each game, and all prompts and replies.
+"""Log files of a match: the result of each game, its moves, and all prompts and replies.
 
 Lines are flushed at once, so an interrupted match keeps its log. Text from models and servers is
 indented, terminal control characters are escaped, and API keys are redacted.
@@ -7,7 +7,7 @@ indented, terminal control characters are escaped, and API keys are redacted.
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -23,11 +23,14 @@ HIDDEN = "[key]"
 
 
 class Logs:
-    """The two log files of one match."""
+    """The log files of one match."""
 
-    def __init__(self, results: TextIO, conversation: TextIO, secrets: Sequence[str]) -> None:
+    def __init__(
+        self, results: TextIO, conversation: TextIO, moves: TextIO, secrets: Sequence[str]
+    ) -> None:
         self._results = results
         self._conversation = conversation
+        self._moves = moves
         self._secrets = [secret for secret in secrets if secret]
         self.num_replies = self.num_errors = 0
         self.reply_seconds = 0.0
@@ -42,6 +45,11 @@ class Logs:
         body = "".join(f"  {name}:\n{_indented(text)}\n" for name, text in parts)
         self._write(self._conversation, f"--- {now} {title}\n{body}")
 
+    def game(self, title: str, moves: Iterable[tuple[str, str]]) -> None:
+        """Log the moves of one game: a title, then each move and the state after it."""
+        body = "".join(f"  {name}:\n{_indented(text)}\n" for name, text in moves)
+        self._write(self._moves, f"--- {title}\n{body}")
+
     def _write(self, file: TextIO, text: str) -> None:
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
@@ -51,21 +59,28 @@ class Logs:
 
 
 @contextmanager
-def open_logs(folder: Path, key_variables: Sequence[str]) -> Iterator[tuple[Logs, Path, Path]]:
+def open_logs(
+    folder: Path, key_variables: Sequence[str]
+) -> Iterator[tuple[Logs, tuple[Path, ...]]]:
     """Create the log files of a match, named by the second so that none is overwritten."""
     folder.mkdir(parents=True, exist_ok=True)
     while True:
         stamp = datetime.now().astimezone().strftime(STAMP)
         results = folder / f"game_results_{stamp}.log"
         conversation = folder / f"llm_conversation_{stamp}.log"
+        moves = folder / f"game_moves_{stamp}.log"
         try:
             first = results.open("x", encoding="utf-8")
             break
         except FileExistsError:
             time.sleep(0.1)
-    with first, conversation.open("w", encoding="utf-8") as second:
+    with (
+        first,
+        conversation.open("w", encoding="utf-8") as second,
+        moves.open("w", encoding="utf-8") as third,
+    ):
         secrets = [os.environ.get(variable, "") for variable in key_variables]
-        yield Logs(first, second, secrets), results, conversation
+        yield Logs(first, second, third, secrets), (results, moves, conversation)
 
 
 class LoggedSampler:

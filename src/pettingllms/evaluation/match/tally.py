@@ -6,6 +6,7 @@ and adds to it. Other files are never overwritten.
 
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -62,7 +63,10 @@ def add_to_summary(path: Path, model: str, games: Iterable[tuple[Row, Outcome]])
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a lock on the folder, where the file system supports locks."""
+    """Hold a lock on the folder, where the file system supports locks. Windows has none."""
+    if sys.platform == "win32":
+        yield
+        return
     import fcntl
 
     descriptor = os.open(folder, os.O_RDONLY)

@@ -15,8 +15,9 @@ from pydantic import ValidationError
 
 from pettingllms.config import RewardConfig, problems_in
 from pettingllms.config.checks import build_env, without_images
-from pettingllms.errors import PettingError, UnknownNameError, describe, nearest
+from pettingllms.errors import DataError, PettingError, UnknownNameError, describe, nearest
 from pettingllms.evaluation.players import Env, no_image_support
+from pettingllms.evaluation.suites.bench_data import missing_data, sources_of
 from pettingllms.evaluation.suites.evaluated import EvaluatedPlayer
 from pettingllms.evaluation.suites.rollouts import Form, Settings
 from pettingllms.evaluation.suites.suite import SOLO, Bench
@@ -51,8 +52,13 @@ class _MissingRequirementError(Exception):
 def check_benches(benches: Sequence[Bench], evaluated: EvaluatedPlayer) -> CheckedBenches:
     """Create every bench and run one trial episode."""
     checked = CheckedBenches()
+    absent = missing_data(benches)
     for bench in benches:
         forms: dict[str, Form] = {}
+        if bench.title in absent:
+            checked.missing[bench.title] = absent[bench.title]
+            checked.forms[bench.title] = forms
+            continue
         for name in bench.forms:
             try:
                 forms[name] = _make(bench, name, evaluated)
@@ -68,8 +74,15 @@ def check_benches(benches: Sequence[Bench], evaluated: EvaluatedPlayer) -> Check
 
 
 def _make(bench: Bench, name: str, evaluated: EvaluatedPlayer) -> Form:
+    if unset := [key for key in bench.needed_options if not bench.options.get(key)]:
+        raise _MissingRequirementError(
+            f"needs {' and '.join(unset)}; {' '.join(f'--option {key}=VALUE' for key in unset)}"
+        )
     try:
+        sources_of(bench)
         section = bench.section(name)
+    except DataError as error:
+        raise _SuiteError(str(error)) from None
     except ValidationError as error:
         raise _SuiteError(*problems_in(error, "options")) from None
     except UnknownNameError as error:
@@ -122,7 +135,7 @@ def _text_only_roles(env: Env, roles: Sequence[str], evaluated: EvaluatedPlayer)
 
 
 def _tasks(env: Env, bench: Bench) -> list[Task]:
-    first, last = bench.first_task, bench.first_task + bench.num_tasks
+    first, last = bench.first_task, bench.last_task
 
     async def list_tasks() -> list[Task]:
         with EnvCaller(bench.env_timeout, env.blocking) as guard:

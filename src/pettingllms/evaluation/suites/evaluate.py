@@ -3,24 +3,25 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from pettingllms.errors import ConfigError
+from pettingllms.evaluation.suites.bench_data import SKIP, merged, task_source
 from pettingllms.evaluation.suites.checks import CheckedBenches, check_benches
 from pettingllms.evaluation.suites.evaluated import EvaluatedPlayer, open_evaluated
 from pettingllms.evaluation.suites.results import (
     EPISODES,
     RESULTS,
-    Report,
     Result,
     fingerprint,
     read_result,
 )
-from pettingllms.evaluation.suites.rollouts import Settings, run_bench
+from pettingllms.evaluation.suites.rollouts import run_bench
 from pettingllms.evaluation.suites.scoring import measure
 from pettingllms.evaluation.suites.suite import SOLO, TEAM, Bench, Suite
+from pettingllms.evaluation.suites.suite_report import Report
 from pettingllms.evaluation.suites.table import TABLE, markdown
 from pettingllms.evaluation.suites.token_matched import compare
 from pettingllms.runs.folder import slug, write_whole
@@ -32,17 +33,10 @@ Progress = Callable[[str, int, int], None]
 
 
 def run_suite(
-    suite: Suite,
-    evaluated: EvaluatedPlayer,
-    settings: Settings,
-    folder: Path,
-    command: str,
-    notify: Notify,
-    skip_missing: bool,
-    progress: Progress,
-) -> Report:
-    """Run the benches without stored results, and write each result as it finishes."""
-    report = Report(suite, evaluated, settings, command)
+    report: Report, folder: Path, notify: Notify, skip_missing: bool, progress: Progress
+) -> None:
+    """Run the benches of a report without stored results, and write each result as it finishes."""
+    suite, evaluated, settings = report.suite, report.evaluated, report.settings
     prints = {bench.title: fingerprint(bench, evaluated, settings) for bench in suite.benches}
     found = {name: read_result(folder, name, one) for name, one in prints.items()}
     done = {name: result for name, result in found.items() if result is not None}
@@ -52,7 +46,9 @@ def run_suite(
     report.skipped = checked.missing
     left = [bench for bench in left if bench.title not in checked.missing]
     if done:
-        notify(f"already done: {', '.join(done)}; delete {folder} to run everything again")
+        notify(f"already done: {'; '.join(done)}; delete {folder} to run everything again")
+    for note in _context_notes(left, evaluated):
+        notify(note)
     folder.mkdir(parents=True, exist_ok=True)
 
     def keep(result: Result) -> None:
@@ -66,7 +62,20 @@ def run_suite(
     write_report(report, folder)
     if left:
         asyncio.run(_run(left, checked, report, prints, folder, keep, notify, progress))
-    return report
+
+
+def _context_notes(benches: Sequence[Bench], evaluated: EvaluatedPlayer) -> Iterator[str]:
+    """Reply limits of benches that the context of the engines cannot hold."""
+    if evaluated.config is None:
+        return
+    room = evaluated.config.inference.max_model_len
+    limits = {bench.title: bench.max_reply_tokens for bench in benches}
+    if over := {title: limit for title, limit in limits.items() if limit >= room}:
+        yield (
+            f"note: replies may have {max(over.values()):,} tokens in {'; '.join(over)}, but the "
+            f"context of the engines is {room:,} with the prompt; replies that it cuts count as no "
+            "success; set inference.max_model_len=TOKENS"
+        )
 
 
 def write_report(report: Report, folder: Path) -> None:
@@ -77,11 +86,10 @@ def write_report(report: Report, folder: Path) -> None:
 
 def _require_runnable(suite: Suite, checked: CheckedBenches, skip_missing: bool) -> None:
     """Raise ConfigError with all errors, and all missing requirements unless they are skipped."""
-    missing = [f"{name}: {line}" for name, lines in checked.missing.items() for line in lines]
+    missing = merged(checked.missing)
     none_left = len(checked.missing) == len(checked.forms) > 0
     if checked.errors or (missing and not skip_missing) or (missing and none_left):
-        hint = "pass --skip-missing to run the other benches"
-        problems = [*checked.errors, *missing, *([hint] if missing and not skip_missing else [])]
+        problems = [*checked.errors, *missing, *([SKIP] if missing and not skip_missing else [])]
         raise ConfigError(suite.title, problems)
 
 
@@ -113,4 +121,5 @@ async def _run(
             complete = all(one.avg is not None for one in measured.values())
             both = len(played) > 1 and complete
             equal = compare(played[TEAM].scores, played[SOLO].scores) if both else None
-            keep(Result(name, bench.env, prints[name], seconds, measured, equal))
+            source = task_source(bench)
+            keep(Result(name, bench.env, prints[name], seconds, measured, equal, source))

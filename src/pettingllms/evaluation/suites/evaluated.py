@@ -23,6 +23,7 @@ from pettingllms.evaluation.players import (
     server_player,
     with_model,
 )
+from pettingllms.evaluation.suites.suite import hash_of
 from pettingllms.models import find_model
 from pettingllms.policies.files import Saved, read_content
 from pettingllms.rollouts import Player
@@ -66,7 +67,7 @@ class EvaluatedPlayer:
 
 def evaluated_script(name: str) -> EvaluatedPlayer:
     """A scripted player of each environment."""
-    return EvaluatedPlayer("player", name, _hash("player", name))
+    return EvaluatedPlayer("player", name, hash_of("player", name))
 
 
 def evaluated_server(address: str, keys: Sequence[str], temperature: float) -> EvaluatedPlayer:
@@ -74,7 +75,7 @@ def evaluated_server(address: str, keys: Sequence[str], temperature: float) -> E
     spec = parse_address(address)
     options = ServerOptions(parse_keys(keys, [spec]), temperature)
     spec = with_model(spec, options)
-    fingerprint = _hash("server", spec.url, spec.name, temperature)
+    fingerprint = hash_of("server", spec.url, spec.name, temperature)
     return EvaluatedPlayer("server", spec.name, fingerprint, spec, options)
 
 
@@ -89,7 +90,7 @@ def evaluated_model(name: str, overrides: Sequence[str]) -> EvaluatedPlayer:
     problems = apply_overrides(data, overrides)
     config = parse_config(data, name, problems)
     files = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(folder.iterdir())]
-    fingerprint = _hash("model", str(folder), files, sorted(overrides))
+    fingerprint = hash_of("model", str(folder), files, sorted(overrides))
     return EvaluatedPlayer("model", name, fingerprint, config=config)
 
 
@@ -107,7 +108,7 @@ def evaluated_run(place: Path, config: RunConfig, saved: Saved, policy: str) -> 
         }
         for name, files in saved.items()
     }
-    fingerprint = _hash("run", config.model_dump_json(), weights, policy)
+    fingerprint = hash_of("run", config.model_dump_json(), weights, policy)
     return EvaluatedPlayer(
         "run", place.stem or str(place), fingerprint, config=config, saved=saved, policy=policy
     )
@@ -129,7 +130,3 @@ async def open_evaluated(
             yield lambda _env, _role: player
         else:
             yield lambda env, _role: scripted_player(env, evaluated.name)
-
-
-def _hash(*parts: object) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

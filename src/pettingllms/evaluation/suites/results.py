@@ -1,26 +1,22 @@
-"""Results of a suite: one file per finished bench, and one file with everything.
+"""Results of benches: one file for each. A finished bench is not run again."""
 
-A finished bench is not run again. The table and the figure are made from the combined file.
-"""
-
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from pettingllms.errors import RecordError
+from pettingllms.evaluation.suites.bench_data import task_source
 from pettingllms.evaluation.suites.evaluated import EvaluatedPlayer
 from pettingllms.evaluation.suites.rollouts import Settings
 from pettingllms.evaluation.suites.scoring import Measured, measured_from
-from pettingllms.evaluation.suites.suite import Bench, Suite
+from pettingllms.evaluation.suites.suite import TEXTS, Bench, hash_of
 from pettingllms.evaluation.suites.token_matched import Equal, equal_from
-from pettingllms.preflight.machine import this_machine
-from pettingllms.runs.folder import slug, versions, write_whole
+from pettingllms.runs.folder import slug, write_whole
 
 RESULTS, BENCHES, EPISODES = "results.json", "benches", "episodes"
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +32,8 @@ class Result:
     forms: dict[str, Measured]
     equal: Equal | None = None
     """Team and solo at equal tokens, if compared."""
+    task_source: str = ""
+    """Hash of what the tasks come from; equal where two results are about the same tasks."""
 
     @property
     def has_number(self) -> bool:
@@ -52,6 +50,7 @@ class Result:
             "seconds": self.seconds,
             "forms": {name: found.to_json() for name, found in self.forms.items()},
             "equal": None if self.equal is None else self.equal.to_json(),
+            "task_source": self.task_source,
         }
 
     @classmethod
@@ -64,6 +63,7 @@ class Result:
             data["seconds"],
             {name: measured_from(found) for name, found in data["forms"].items()},
             None if data["equal"] is None else equal_from(data["equal"]),
+            data["task_source"],
         )
 
     def write(self, folder: Path) -> None:
@@ -95,39 +95,6 @@ def read_result(folder: Path, bench: str, expected: str) -> Result | None:
 
 def fingerprint(bench: Bench, evaluated: EvaluatedPlayer, settings: Settings) -> str:
     """Hash of everything that affects the result; concurrency does not."""
-    parts = (bench.model_dump_json(), evaluated.fingerprint, settings.seed, settings.temperature)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-
-
-@dataclass(slots=True)
-class Report:
-    """The results of a suite so far."""
-
-    suite: Suite
-    evaluated: EvaluatedPlayer
-    settings: Settings
-    command: str
-    results: list[Result] = field(default_factory=list)
-    skipped: dict[str, list[str]] = field(default_factory=dict)
-    """By bench: why it was skipped."""
-
-    @property
-    def unmeasured(self) -> Sequence[Result]:
-        """Benches without a number for some form."""
-        return [result for result in self.results if not result.has_number]
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as JSON data."""
-        return {
-            "format": FORMAT,
-            "suite": self.suite.model_dump(mode="json"),
-            "player": {"kind": self.evaluated.kind, "name": self.evaluated.name}
-            | ({"url": self.evaluated.spec.url} if self.evaluated.spec else {}),
-            "command": self.command,
-            "seed": self.settings.seed,
-            "max_concurrent": self.settings.max_concurrent,
-            "machine": this_machine(),
-            "versions": versions(),
-            "benches": [result.to_json() for result in self.results],
-            "skipped": self.skipped,
-        }
+    config = bench.model_dump_json(exclude=set(TEXTS))
+    source = task_source(bench)
+    return hash_of(config, source, evaluated.fingerprint, settings.seed, settings.temperature)

@@ -129,7 +129,8 @@ async def _run_until(
     models = [role for role in form.roles if not players[role].reads_state]
     in_bytes = not models or any(players[role].in_bytes for role in models)
     counted = models or form.roles
-    done.scores = [score_episode(e, form.role, counted, in_bytes) for e in done.episodes]
+    metrics = form.bench.metrics
+    done.scores = [score_episode(e, form.role, counted, in_bytes, metrics) for e in done.episodes]
     done.num_samples = num_samples
     done.seconds += sum(sampler.seconds for sampler in samplers)
 
@@ -147,5 +148,10 @@ def _players(
         samplers.append(sampler)
         candidates = (settings.temperature, form.bench.temperature, player.temperature)
         temperature = next(one for one in candidates if one is not None)
-        players[role] = replace(player, sampler=sampler, temperature=temperature)
+        players[role] = replace(
+            player,
+            sampler=sampler,
+            temperature=temperature,
+            truncation=form.bench.truncation or player.truncation,
+        )
     return players, samplers

@@ -10,12 +10,12 @@ import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any
 
 from pettingllms.algos.credit import mean
-from pettingllms.runs.scores import Estimate, estimate
+from pettingllms.runs.scores import Estimate, estimate, resampled
 from pettingllms.types import Episode, Failed
 
 LIMIT = "limit"
@@ -44,10 +44,16 @@ class EpisodeScore:
     reason: str = ""
     has_truncated_reply: bool = False
     """Whether a reply of the evaluated player hit its token limit."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Last values of metrics of the environment; 0 if the episode failed or was truncated."""
 
 
 def score_episode(
-    episode: Episode, role: str, roles: Sequence[str], in_bytes: bool
+    episode: Episode,
+    role: str,
+    roles: Sequence[str],
+    in_bytes: bool,
+    metrics: Sequence[str] = (),
 ) -> EpisodeScore:
     """Score an episode for one role, with the tokens of several. With `in_bytes` the ids are bytes,
     and tokens are counted only where a server reported them."""
@@ -64,7 +70,14 @@ def score_episode(
         has_truncated_reply=any(turn.finish == "length" for turn in own),
         failure="" if failure is None else failure.owner,
         reason="" if failure is None else failure.reason,
+        metrics={name: 0.0 if failure else _last_value(episode, name) for name in metrics},
     )
+
+
+def _last_value(episode: Episode, metric: str) -> float:
+    """The last value of a metric in an episode; 0 if it has none."""
+    values = [episode.steps[at].metrics.get(metric) for at in episode.main_branch()]
+    return next((one for one in reversed(values) if one is not None), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +118,10 @@ class Measured:
     """Success rate over the episodes that did not fail."""
     reasons: dict[str, int]
     """The most common reasons of failures and truncations."""
+    tasks: dict[str, float]
+    """By task: share of its episodes with success. Failed episodes count as unsuccessful."""
+    metrics: dict[str, Estimate]
+    """Means of metrics of the environment, for benches that name some."""
 
     @property
     def num_failed(self) -> int:
@@ -127,7 +144,8 @@ def measured_from(data: Mapping[str, Any]) -> Measured:
         for name in ("pass_at", "majority_at")
     }
     avg = None if data["avg"] is None else Estimate(**data["avg"])
-    return Measured(**{**data, **curves, "avg": avg})
+    metrics = {name: Estimate(**one) for name, one in data["metrics"].items()}
+    return Measured(**{**data, **curves, "avg": avg, "metrics": metrics})
 
 
 def measure(
@@ -162,7 +180,17 @@ def measure(
         if completed
         else None,
         reasons=dict(reasons.most_common(NUM_REASONS)),
+        tasks={name: curve[1] for name, curve in zip(tasks, passes, strict=True)},
+        metrics=_metrics(list(tasks.values())),
     )
+
+
+def _metrics(tasks: Sequence[Sequence[EpisodeScore]]) -> dict[str, Estimate]:
+    """The mean of each metric, with an interval over tasks."""
+    return {
+        name: resampled([mean([one.metrics[name] for one in scores]) for scores in tasks])
+        for name in tasks[0][0].metrics
+    }
 
 
 def by_task(scores: Sequence[EpisodeScore]) -> dict[str, list[EpisodeScore]]:

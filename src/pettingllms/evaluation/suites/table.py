@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator
 
-from pettingllms.evaluation.suites.results import Report, Result
+from pettingllms.evaluation.suites.references import published_rows
+from pettingllms.evaluation.suites.results import Result
 from pettingllms.evaluation.suites.scoring import Measured
+from pettingllms.evaluation.suites.suite_report import Report
 from pettingllms.evaluation.suites.token_matched import MAJORITY, PASS
 from pettingllms.runs.scores import Estimate
 
 TABLE = "table.md"
 NONE = "–"
 HEADERS = (
-    "bench", "form", "k", "avg@k", "pass@k", "majority@k", "tokens", "prompt tokens", "seconds",
-    "equal tokens: pass", "equal tokens: majority", "failed",
+    "bench", "form", "tasks", "k", "avg@k", "pass@k", "majority@k", "tokens", "prompt tokens",
+    "seconds", "equal tokens: pass", "equal tokens: majority", "failed",
 )  # fmt: skip
 
 
@@ -19,8 +21,8 @@ def full_rows(report: Report) -> list[list[str]]:
     """The cells of the full table, header first."""
     rows = [list(HEADERS)]
     for result, name, found in _forms(report):
-        cells = [str(found.k), *_shares(found), *_costs(found), *_equal(result, name)]
-        rows.append([*_titles(result, name), *cells, _failed(found)])
+        cells = [*_shares(found), *_costs(found), *_equal(result, name), _failed(found)]
+        rows.append([*_titles(result, name), str(found.num_tasks), str(found.k), *cells])
     return rows
 
 
@@ -53,35 +55,82 @@ def _titles(result: Result, form: str) -> list[str]:
 
 def markdown(report: Report) -> str:
     """The table as a Markdown page."""
-    head, *rows = full_rows(report)
-    lines = [head, ["---"] * len(head), *rows]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    published = reference_rows(report)
     parts = [
         f"# {report.suite.title}: {report.evaluated.name}",
-        table,
+        _grid(full_rows(report)),
         "\n".join(f"- {line}" for line in remarks(report)),
-        LEGEND,
+        legend(report),
+        *([f"## {PUBLISHED_TITLE}", _grid(published)] if published else []),
+        "\n".join(f"- {line}" for line in source_lines(report)),
         f"`{report.command}`, seed {report.settings.seed}.",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def _grid(rows: list[list[str]]) -> str:
+    head, *body = rows
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def reference_rows(report: Report) -> list[list[str]]:
+    """What was measured and what is published, one column per test set; empty if nothing is."""
+    found = report.published
+    if not found:
+        return []
+    of = {bench.title: bench.reference for bench in report.suite.benches}
+    measured = [
+        (of[result.name], name, report.evaluated.name, _shares(one)[0])
+        for result, name, one in _forms(report)
+    ]
+    return published_rows(found, measured)
+
+
+def source_lines(report: Report) -> Iterator[str]:
+    """Where the published numbers are from."""
+    sources: dict[str, list[str]] = {}
+    for one in report.published:
+        sources.setdefault(one.source, []).append(f"{one.model}, {one.method}")
+    for source, rows in sources.items():
+        yield f"{source}: {'; '.join(dict.fromkeys(rows))}."
+
+
+PUBLISHED_TITLE = "Published numbers, measured by others with other software"
 LEGEND = (
     "In brackets: 95% confidence intervals over tasks. Tokens: sampled per episode. Seconds: time "
-    "waiting for replies per episode. Equal tokens: success of each form by pass (any episode "
-    "succeeds) or by majority (the most common answer is correct), given the tokens of one episode "
-    "of the more expensive form; × is the number of episodes that this budget covers."
+    "waiting for replies per episode."
 )
-SHORT_LEGEND = (
-    "In brackets: 95% confidence intervals over tasks. Tokens, seconds: per episode. Equal tokens: "
-    "by pass / by majority, given the tokens of one episode of the more expensive form."
+EQUAL_LEGEND = (
+    "Equal tokens: success of each form by pass (any episode succeeds) or by majority (the most "
+    "common answer is correct), given the tokens of one episode of the more expensive form; × is "
+    "the number of episodes that this budget covers."
 )
+SHORT_LEGEND = "In brackets: 95% confidence intervals over tasks. Tokens, seconds: per episode."
+SHORT_EQUAL_LEGEND = (
+    "Equal tokens: by pass / by majority, given the tokens of one episode of the more expensive "
+    "form."
+)
+
+
+def legend(report: Report, short: bool = False) -> str:
+    """What the columns mean; equal tokens only where forms are compared."""
+    parts = (SHORT_LEGEND, SHORT_EQUAL_LEGEND) if short else (LEGEND, EQUAL_LEGEND)
+    compared = any(result.equal is not None for result in report.results)
+    return " ".join(parts if compared else parts[:1])
 
 
 def remarks(report: Report) -> Iterator[str]:
     """Notes below the table: differences, failures, truncations and skipped benches."""
     for result in report.results:
         yield from _difference(result)
+    for result, name, found in _forms(report):
+        for metric, mean in found.metrics.items():
+            value = f"{mean.value:.3f} [{mean.low:.3f}, {mean.high:.3f}]"
+            yield f"{result.name}, {name}: mean {metric} {value}."
+    yield from (one.line() for one in report.comparisons)
+    if report.changed and any(bench.protocol for bench in report.suite.benches):
+        yield f"Not the protocol of the suite: {', '.join(report.changed)}."
     for result in report.results:
         yield from _failures(result)
     in_bytes = dict.fromkeys(r.name for r, _, found in _forms(report) if found.unit == "bytes")

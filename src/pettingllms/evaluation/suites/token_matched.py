@@ -27,7 +27,16 @@ from pettingllms.evaluation.suites.scoring import (
     token_unit,
     vote_curve,
 )
-from pettingllms.runs.scores import FEW, NUM_RESAMPLES, SEED, Estimate, Floats, estimate
+from pettingllms.runs.scores import (
+    FEW,
+    NUM_RESAMPLES,
+    SEED,
+    Estimate,
+    Floats,
+    estimate,
+    newcombe,
+    num_outside_mode,
+)
 
 PASS, MAJORITY = "pass", "majority"
 SLACK = 1.5
@@ -150,12 +159,8 @@ def _difference(
     """The difference with its confidence interval. If few tasks differ, the bootstrap is too
     narrow, and Newcombe's interval (1998) is used."""
     middle = float(gained.mean())
-    _, counts = np.unique(gained, return_counts=True)
-    if len(gained) - counts.max() < FEW:
-        first, second = ends
-        low = math.hypot(first.value - first.low, second.high - second.value)
-        high = math.hypot(first.high - first.value, second.value - second.low)
-        return Estimate(middle, max(-1.0, middle - low), min(1.0, middle + high))
+    if num_outside_mode(gained) < FEW:
+        return newcombe(middle, *ends)
     num = len(gained)
     drawn = np.random.default_rng(SEED).multinomial(num, np.full(num, 1 / num), NUM_RESAMPLES) / num
     costs = [drawn @ some for some in tokens]

@@ -6,7 +6,7 @@ with several policies needs `FOLDER#POLICY`. A prefix `NAME=` sets the displayed
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from pettingllms.evaluation.players import (
     parse_keys,
     with_model,
 )
+from pettingllms.policies.files import Files
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder
 
 LABEL = re.compile(r"([A-Za-z0-9_.~@ -]+)=(.+)")
@@ -39,7 +40,7 @@ class TournamentEntry:
     """Environment variable with the API key of its server."""
     policy: PolicyConfig | None = None
     """Policy config, if it comes from a run."""
-    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    files: Files = field(default_factory=dict, repr=False)
     """Weights, if it comes from a run."""
     run: RunConfig | None = field(default=None, repr=False)
     """Config of that run."""

@@ -15,11 +15,11 @@ from pettingllms.config import InferenceConfig
 from pettingllms.config.engines import Dtype, resolve_dtype
 from pettingllms.errors import ImageError, SamplerError
 from pettingllms.policies.files import Files
+from pettingllms.runtime.resources import CoreShare
+from pettingllms.transfer.link import Link, Manifest
 from pettingllms.types import Failed, LogProbs, PromptTooLong, Sample, SampleRequest, ScoreRequest
 from pettingllms.vision.processor import ImageProcessor
 
-UNBOUND = "nobind"
-"""Instead of a list of cores: threads may run on any core."""
 UNGUIDED = Failed(
     "this engine cannot constrain a reply to a schema; set inference.guided = true, with vLLM",
     "limit",
@@ -41,6 +41,11 @@ class Capabilities:
     """Frees its memory between `sleep` and `wake`, for cluster.placement = "colocated"."""
     weight_transfer: bool = False
     """Takes new weights of the whole model while it runs: `publish_weights`."""
+    stream: bool = False
+    """Takes them from the learner's memory through a process group: `join_stream` and
+    `receive_weights`. Others take them from files."""
+    in_flight: bool = False
+    """Replaces the whole model's weights while replies are sampled (`EngineSpec.in_flight`)."""
     model_copies: bool = False
     """Serves frozen copies of the whole model beside it: `publish_copy`."""
     guided: bool = False
@@ -63,6 +68,8 @@ class EngineSpec:
     max_rank: int = 0
     """Largest rank of an adapter; 0: there are none."""
     num_adapters: int = 0
+    num_versions: int = 1
+    """Versions of an adapter that requests use at once; 2: new weights arrive while they run."""
     adapts_vision: bool = False
     """Whether some adapter changes the vision encoder."""
     num_snapshots: int = 0
@@ -70,14 +77,25 @@ class EngineSpec:
     num_opponents: int = 0
     """How many of them answer in one batch."""
     device: str = "cpu"
-    cores: str = "auto"
-    """CPU: cores of the engine's threads, as in "0-3", or `UNBOUND`."""
-    num_threads: int = 1
-    """CPU: threads of an engine that is bound to no cores, or is in plain PyTorch."""
+    core_share: CoreShare | None = None
+    """CPU: the engine's part of its machine's cores; None: one thread, bound as vLLM decides."""
     loopback: bool = True
     """Whether the whole run is on this machine."""
+    in_flight: bool = False
+    """Whether replies in progress continue with new weights of the whole model; otherwise new
+    weights wait until all replies have ended."""
     sleeps: bool = False
     """GPU: whether the engine frees its memory while learners work."""
+
+    @property
+    def cores(self) -> str:
+        """CPU: cores of the engine's threads on this machine, as in "0,1", or `UNBOUND`."""
+        return "auto" if self.core_share is None else self.core_share.cores
+
+    @property
+    def num_threads(self) -> int:
+        """CPU: threads of an engine that is bound to no cores, or is in plain PyTorch."""
+        return 1 if self.core_share is None else self.core_share.threads
 
     @property
     def dtype(self) -> Dtype:
@@ -136,6 +154,10 @@ class InferenceEngine(ABC):
         """Log-probs of a fixed reply by several policies, in one batch if the engine mixes them."""
         return {policy: await self.score(policy, given) for policy in policies}
 
+    async def ping(self) -> None:  # noqa: B027 - the event loop that answers is the sign of life
+        """Answer once the engine gets round to it. One that does not for `inference.engine_timeout`
+        seconds is replaced."""
+
     @abstractmethod
     async def versions(self) -> dict[str, int]:
         """The published version of each policy."""
@@ -148,6 +170,17 @@ class InferenceEngine(ABC):
         """Take new weights of the whole model. A file may be given by its path: use `read_content`
         or `write_content` of `pettingllms.policies.files`."""
         raise self._unable("take new weights of a whole model")
+
+    async def join_stream(self, link: Link) -> None:
+        """Join a learner's process group, which replaces an earlier one. Returns once all members
+        have met."""
+        raise self._unable("receive a stream of weights")
+
+    async def receive_weights(self, policy: str, version: int, manifest: Manifest) -> None:
+        """Take new weights of the whole model from the process group. Requests that arrive
+        meanwhile must wait. If this fails, they must fail with EngineDiedError until new weights
+        were taken completely."""
+        raise self._unable("receive a stream of weights")
 
     async def publish_copy(self, policy: str, version: int, files: Files) -> None:
         """Take the weights of a frozen copy of the whole model, served in addition to it. Files are
@@ -206,19 +239,3 @@ def image_failure(image_processor: ImageProcessor | None, request: SampleRequest
     except ImageError as error:
         return Failed(str(error), "sampler")
     return None
-
-
-def lockstep_parts(requests: Sequence[SampleRequest], max_replies: int) -> list[list[int]]:
-    """Batches of requests, by index: one policy each, a bounded number of replies, and prompts of
-    similar length together."""
-    parts: list[list[int]] = []
-    for policy in {request.policy: None for request in requests}:
-        places = [at for at, request in enumerate(requests) if request.policy == policy]
-        room = 0
-        for at in sorted(places, key=lambda at: len(requests[at].prompt_ids)):
-            if requests[at].num_samples > room:
-                parts.append([])
-                room = max_replies
-            parts[-1].append(at)
-            room -= requests[at].num_samples
-    return parts

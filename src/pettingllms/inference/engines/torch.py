@@ -21,11 +21,11 @@ from pettingllms.inference.engines.base import (
     EngineSpec,
     InferenceEngine,
     image_failure,
-    lockstep_parts,
     marked_if_cut,
     too_long,
 )
-from pettingllms.policies.files import Files, write_content
+from pettingllms.policies.files import Files, read_content, write_content
+from pettingllms.rollouts.routing import lockstep_parts
 from pettingllms.types import Failed, LogProbs, Sample, SampleRequest, ScoreRequest
 from pettingllms.vision.processor import load_image_processor
 
@@ -156,7 +156,7 @@ class TorchEngine(InferenceEngine):
         from safetensors.torch import load, load_file
 
         (content,) = files.values()
-        weights = load_file(content) if isinstance(content, Path) else load(content)
+        weights = load_file(content) if isinstance(content, Path) else load(read_content(content))
         odd = lm.load_state_dict(weights, strict=False)
         tied = set(getattr(lm, "all_tied_weights_keys", {}))
         if odd.unexpected_keys or set(odd.missing_keys) - tied:

@@ -5,8 +5,9 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,7 +17,6 @@ from pettingllms.errors import EngineDiedError, SamplerError
 from pettingllms.inference.adapter_versions import AdapterVersions, write_files
 from pettingllms.inference.chat import stop_ids
 from pettingllms.inference.engines.base import (
-    UNBOUND,
     UNGUIDED,
     Capabilities,
     EngineSpec,
@@ -25,20 +25,29 @@ from pettingllms.inference.engines.base import (
     marked_if_cut,
     too_long,
 )
-from pettingllms.inference.engines.vllm_worker import EXTENSION, FOLDER, OWNER
+from pettingllms.inference.engines.vllm_options import vllm_environment, vllm_options
+from pettingllms.inference.engines.vllm_worker import EXTENSION, FOLDER, receiver_of
+from pettingllms.inference.weight_gate import WeightGate
 from pettingllms.policies.files import Files
 from pettingllms.rollouts.player import NO_IDS
-from pettingllms.types import Failed, Ids, LogProbs, Sample, SampleRequest, ScoreRequest
+from pettingllms.transfer.link import Link, Manifest
+from pettingllms.types import (
+    Failed,
+    Ids,
+    LogProbs,
+    Sample,
+    SampleRequest,
+    ScoreRequest,
+    VersionRun,
+)
 from pettingllms.types.turns import Finish
-from pettingllms.vision.families import supports_images
 from pettingllms.vision.processor import load_image_processor
 
 if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
     from vllm.inputs import TokensPrompt
+    from vllm.outputs import WeightVersionSpan
     from vllm.sampling_params import StructuredOutputsParams
-
-LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 class VllmEngine(InferenceEngine):
@@ -50,6 +59,8 @@ class VllmEngine(InferenceEngine):
         images=True,
         pause=True,
         weight_transfer=True,
+        stream=True,
+        in_flight=True,
         guided=True,
         gpu=True,
         kv_cache=True,
@@ -64,25 +75,33 @@ class VllmEngine(InferenceEngine):
         self._spec = spec
         self._versions = dict.fromkeys(spec.policies, 0)
         self._request_ids = itertools.count()
+        self._gate = WeightGate()
         self._folder = Path(tempfile.mkdtemp(prefix="pettingllms-engine-"))
 
     async def start(self) -> None:
         os.environ.update(vllm_environment(self._spec))
         os.environ[FOLDER] = str(self._folder)
+        from vllm.config import WeightTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        args = AsyncEngineArgs(**vllm_options(self._spec), worker_extension_cls=self.extension)
+        args = AsyncEngineArgs(
+            **vllm_options(self._spec),
+            worker_extension_cls=self.extension,
+            weight_transfer_config=WeightTransferConfig(backend=receiver_of(self._spec.device)),
+        )
         self._stop_ids = stop_ids(self._spec.model)
         self._image_processor = load_image_processor(self._spec.model)
+        # Kept requests would mix image embeddings of two versions.
+        self._in_flight = self._spec.in_flight and self._image_processor is None
         self._vllm = AsyncLLM.from_engine_args(args)
         self._adapters = AdapterVersions(self._vllm, self._folder)
+        await self._label(0)
 
     async def sample(self, request: SampleRequest) -> Sequence[Sample | Failed]:
         room = self._spec.config.max_model_len - len(request.prompt_ids)
         if room < 1:
             return [too_long(request, self._spec.config.max_model_len)] * request.num_samples
-        version = self._version(request.policy)
         if request.guide is not None and not self._spec.config.guided:
             return [UNGUIDED] * request.num_samples
         if (failure := image_failure(self._image_processor, request)) is not None:
@@ -91,13 +110,15 @@ class VllmEngine(InferenceEngine):
             n=request.num_samples,
             max_tokens=min(request.max_tokens, room),
             temperature=request.temperature,
+            top_p=request.truncation.top_p,
+            top_k=request.truncation.top_k,
             seed=request.seed,
             logprobs=0,
             stop_token_ids=self._stop_ids,
             structured_outputs=None if request.guide is None else _guided(request.guide),
         )
         prompt = ScoreRequest(request.prompt_ids, NO_IDS, request.images)
-        output = await self._generate(request.policy, prompt, params)
+        output, version = await self._generate(request.policy, prompt, params, self._in_flight)
         samples: list[Sample | Failed] = []
         for reply in sorted(output.outputs, key=lambda reply: reply.index):
             if reply.finish_reason not in ("stop", "length"):
@@ -107,7 +128,9 @@ class VllmEngine(InferenceEngine):
             ids = np.array(reply.token_ids, dtype=np.int32)
             logprobs = _chosen(reply.logprobs or [], ids)
             finish: Finish = "stop" if reply.finish_reason == "stop" else "length"
-            samples.append(Sample(ids, logprobs, version, finish))
+            runs = version_runs(reply.weight_versions) if self._in_flight else ()
+            (first, _), *later = runs or [VersionRun(version, len(ids))]
+            samples.append(Sample(ids, logprobs, first, finish, later_versions=tuple(later)))
         return marked_if_cut(request, samples, self._spec.config.max_model_len)
 
     async def score(self, policy: str, given: ScoreRequest, temperature: float = 1.0) -> LogProbs:
@@ -116,7 +139,7 @@ class VllmEngine(InferenceEngine):
             found = (self._score_token(policy, given, at, temperature) for at in places)
             return np.array(await asyncio.gather(*found), dtype=np.float32)
         params = self._params(max_tokens=1, temperature=0.0, prompt_logprobs=0)
-        output = await self._generate(policy, given, params)
+        output, _ = await self._generate(policy, given, params)
         if output.prompt_logprobs is None:
             raise SamplerError("vLLM returned no log-probs of a prompt")
         return _chosen(output.prompt_logprobs[len(given.prompt_ids) :], given.response_ids)
@@ -135,7 +158,8 @@ class VllmEngine(InferenceEngine):
             max_tokens=1, temperature=temperature, logprobs=1, logprob_token_ids=[token]
         )
         before = given._replace(response_ids=given.response_ids[:at])
-        (reply,) = (await self._generate(policy, before, params)).outputs
+        output, _ = await self._generate(policy, before, params)
+        (reply,) = output.outputs
         if not reply.logprobs:
             raise SamplerError("vLLM returned no log-prob of a token")
         logprob = float(reply.logprobs[0][token].logprob)
@@ -161,13 +185,53 @@ class VllmEngine(InferenceEngine):
     async def publish_weights(self, policy: str, version: int, files: Files) -> None:
         folder = write_files(self._folder, f"{policy}@{version}", files)
         shutil.copy(self._spec.model / "config.json", folder)
-        with self._alive():
+        async with self._updating(policy, version):
             await self._vllm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
             if self._spec.device == "cpu":
                 await self._vllm.collective_rpc("repack")
-            self._versions[policy] = version
             shutil.rmtree(folder)
-            await self._reset_caches()
+
+    async def join_stream(self, link: Link) -> None:
+        from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
+
+        with self._alive():
+            request = WeightTransferInitRequest({"link": asdict(link)})
+            await self._vllm.init_weight_transfer_engine(request)
+
+    async def receive_weights(self, policy: str, version: int, manifest: Manifest) -> None:
+        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+
+        async with self._updating(policy, version):
+            await self._vllm.collective_rpc("abandon_update")
+            await self._vllm.start_weight_update()
+            request = WeightTransferUpdateRequest({"manifest": asdict(manifest)})
+            await self._vllm.update_weights(request)
+            await self._vllm.finish_weight_update()
+
+    @asynccontextmanager
+    async def _updating(self, policy: str, version: int) -> AsyncIterator[None]:
+        """Replace the whole model; afterwards no request uses what old weights computed.
+
+        In flight, vLLM pauses: it forgets the caches of the replies in progress, and afterwards
+        computes those of their prompts and tokens again. So each token has the log-prob that the
+        weights of its version give it after all tokens before. After a failure vLLM stays paused,
+        so that no reply continues with mixed weights.
+        """
+        with self._alive():
+            async with self._gate.update(f"the update to version {version} of '{policy}'"):
+                if self._in_flight:
+                    await self._vllm.pause_generation(mode="keep", clear_cache=True)
+                yield
+                self._versions[policy] = version
+                if self._in_flight:
+                    await self._label(version)
+                    await self._vllm.resume_generation()
+                else:
+                    await self._reset_caches()
+
+    async def _label(self, version: int) -> None:
+        """Let vLLM mark the next tokens with a version."""
+        await self._vllm.update_weight_version(str(version))
 
     async def drop(self, policy: str) -> None:
         if self._versions.pop(policy, None) is None:
@@ -178,6 +242,10 @@ class VllmEngine(InferenceEngine):
 
     async def versions(self) -> dict[str, int]:
         return dict(self._versions)
+
+    async def ping(self) -> None:
+        with self._alive():
+            await self._vllm.is_sleeping()  # answered by vLLM's own process, between two passes
 
     async def sleep(self) -> None:
         """Free the device's memory until `wake`. On CPU vLLM cannot sleep, so this does nothing."""
@@ -205,21 +273,28 @@ class VllmEngine(InferenceEngine):
             raise EngineDiedError(f"vLLM's processes died: {error}") from None
 
     async def _generate(
-        self, policy: str, given: ScoreRequest, params: "SamplingParams"
-    ) -> "RequestOutput":
+        self,
+        policy: str,
+        given: ScoreRequest,
+        params: "SamplingParams",
+        in_flight: bool = False,
+    ) -> tuple["RequestOutput", int]:
+        """What vLLM makes of a prompt, and the version of the policy at the beginning."""
         prompt = self._prompt(given)
         request_id = f"{policy}-{next(self._request_ids)}"
         last = None
         with self._alive():
-            async with self._adapters.using(policy) as lora:
-                outputs = self._vllm.generate(prompt, params, request_id, lora_request=lora)
-                async for output in outputs:
-                    last = output
+            async with self._gate.request(in_flight):
+                version = self._version(policy)
+                async with self._adapters.using(policy) as lora:
+                    outputs = self._vllm.generate(prompt, params, request_id, lora_request=lora)
+                    async for output in outputs:
+                        last = output
         if last is None:
             raise SamplerError("vLLM returned no output")
         if given.images and last.prompt_token_ids != np.concatenate(given[:2]).tolist():
             raise SamplerError("vLLM's ids of a multimodal prompt differ from the recorded ids")
-        return last
+        return last, version
 
     def _prompt(self, given: ScoreRequest) -> "TokensPrompt":
         """The prompt in vLLM's format. vLLM expands the image tokens by itself."""
@@ -263,6 +338,13 @@ class VllmEngine(InferenceEngine):
             await self._vllm.reset_encoder_cache()
 
 
+def version_runs(spans: Sequence["WeightVersionSpan"] | None) -> list[VersionRun]:
+    """The versions of a reply's tokens, from vLLM's labels."""
+    if spans is None:
+        raise SamplerError("vLLM returned no weight versions of a reply")
+    return [VersionRun(int(span.version), span.end - span.start) for span in spans]
+
+
 def _guided(schema: str) -> "StructuredOutputsParams":
     """vLLM's form of a JSON schema; `{}` is any object."""
     from vllm.sampling_params import StructuredOutputsParams
@@ -270,64 +352,6 @@ def _guided(schema: str) -> "StructuredOutputsParams":
     if schema == "{}":
         return StructuredOutputsParams(json_object=True)
     return StructuredOutputsParams(json=schema)
-
-
-def vllm_environment(spec: EngineSpec) -> dict[str, str]:
-    """Environment variables that must be set before vLLM is imported."""
-    variables = {
-        OWNER: str(os.getpid()),
-        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
-        "VLLM_NO_USAGE_STATS": "1",
-        "HF_HUB_OFFLINE": "1",
-    }
-    if spec.loopback:
-        variables |= {"VLLM_HOST_IP": "127.0.0.1"}
-        variables |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-    if spec.device != "cpu":
-        return variables
-    if spec.cores == UNBOUND:
-        variables["OMP_NUM_THREADS"] = str(spec.num_threads)
-    return variables | {
-        "VLLM_CPU_KVCACHE_SPACE": str(spec.config.cache_gib),
-        "VLLM_CPU_OMP_THREADS_BIND": spec.cores,
-        "OMP_WAIT_POLICY": "passive",
-        "TORCHDYNAMO_DISABLE": "1",  # else the first request waits for a C++ compiler
-    }
-
-
-def vllm_options(spec: EngineSpec) -> dict[str, Any]:
-    """vLLM's arguments, without our worker extension."""
-    config = spec.config
-    options: dict[str, Any] = {
-        "model": str(spec.model),
-        "dtype": spec.dtype,
-        "max_model_len": config.max_model_len,
-        "max_num_seqs": config.max_num_seqs,
-        "tensor_parallel_size": config.tensor_parallel,
-        "enforce_eager": spec.device == "cpu",
-        "skip_tokenizer_init": not config.guided,
-        "logprobs_mode": "processed_logprobs",
-        "enable_sleep_mode": spec.sleeps and spec.device != "cpu",
-        "disable_log_stats": True,
-        "seed": 0,
-    }
-    if supports_images(spec.model):
-        options |= {"skip_tokenizer_init": False, "limit_mm_per_prompt": {"video": 0}}
-    if spec.num_adapters:
-        options |= {
-            "enable_lora": True,
-            "lora_dtype": "auto",  # the learner's float32 adapters are cast to `dtype` at load
-            "max_loras": spec.num_adapters + spec.num_opponents,
-            "max_cpu_loras": 2 * spec.num_adapters + spec.num_snapshots,
-            "max_lora_rank": next(r for r in LORA_RANKS if r >= spec.max_rank),
-            "enable_tower_connector_lora": spec.adapts_vision,
-        }
-    if spec.device == "cpu":
-        # Chunked prefill crashes vLLM's CPU worker if the request has a seed.
-        options["enable_chunked_prefill"] = False
-    else:
-        options["gpu_memory_utilization"] = config.gpu_memory_utilization
-    return options
 
 
 def _chosen(steps: Sequence[Any], ids: Ids) -> LogProbs:

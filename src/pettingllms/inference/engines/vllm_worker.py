@@ -1,8 +1,9 @@
 """Code that is loaded into vLLM's worker processes.
 
 Workers end with the process that owns the engine; otherwise they would outlive a killed owner and
-keep its memory and cores. After weights are reloaded, they repack the output layer. On CPU they
-compute adapters with the kernels of `lora_kernels`.
+keep its memory and cores. After weights are reloaded, they repack the output layer. They receive
+streamed weights with `weight_receiver`. On CPU they compute adapters with the kernels of
+`lora_kernels`.
 """
 
 import os
@@ -18,26 +19,25 @@ FOLDER = "PETTINGLLMS_ENGINE_FOLDER"
 """Environment variable with the folder of the owner's files, which is removed with it."""
 
 
+def receiver_of(device: str) -> str:
+    """vLLM's name of the weight-transfer engine for a device."""
+    return f"{'gloo' if device == 'cpu' else 'nccl'}_stream"
+
+
 class EngineExtension:
     """Methods that vLLM adds to its workers."""
 
     model_runner: Any
 
     def repack(self) -> int:
-        """Repack the layers that vLLM computes from packed copies; their number.
+        """Repack the layers that reloading leaves with old packed copies; their number."""
+        from pettingllms.inference.packed_layers import repack
 
-        On CPU vLLM multiplies by a packed copy of a layer's weights. Reloading repacks only layers
-        whose weights it loads. An output layer that is tied to the embedding is not among them: it
-        would keep its initial weights.
-        """
-        layers = [
-            layer
-            for layer in self.model_runner.get_model().modules()
-            if hasattr(layer, "cpu_linear") and layer.weight.numel()
-        ]
-        for layer in layers:
-            layer.quant_method.process_weights_after_loading(layer)
-        return len(layers)
+        return repack(self.model_runner.get_model())
+
+    def abandon_update(self) -> None:
+        """Forget that an interrupted weight update was active, so that another one can start."""
+        self._weight_update_active = False
 
 
 EXTENSION = f"{__name__}.{EngineExtension.__name__}"
@@ -59,9 +59,10 @@ def prepare() -> None:
     """Prepare a worker process before it loads the model."""
     from vllm.platforms import current_platform
 
-    from pettingllms.inference import lora_kernels
+    from pettingllms.inference import lora_kernels, weight_receiver
 
     threading.Thread(target=end_with, args=(int(os.environ[OWNER]),), daemon=True).start()
+    weight_receiver.register()
     if current_platform.is_cpu():
         lora_kernels.install()
 

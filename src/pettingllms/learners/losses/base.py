@@ -42,6 +42,8 @@ class LossInputs:
     ref_logp_BT: "Tensor | None" = None
     """The reference model's log-probs; given if loss.kl_coef is not 0, or if the loss needs
     "reference_logprobs"."""
+    stale_BT: "Tensor | None" = None
+    """True on tokens that an older version of the policy sampled; None: there are none."""
 
     def token_advantages(self) -> "Tensor":
         """Advantages of all tokens, 0 outside the mask."""

@@ -34,7 +34,15 @@ class ClipLossConfig(LossConfig):
     dual_clip: float = Field(default=3.0, ge=1)
     """Upper bound of the ratio where the advantage is negative."""
     max_importance_weight: float = Field(default=2.0, gt=0)
-    """Upper bound of the importance weight that corrects the train-inference mismatch."""
+    """Upper bound of the importance weight that corrects staleness and the train-inference
+    mismatch."""
+    importance_weights: bool = True
+    """Weight each token by learner probability over sampler probability. false: no correction, for
+    comparisons."""
+
+    def unused_keys(self) -> set[str]:
+        """A switch at its usual value."""
+        return {"importance_weights"}
 
 
 class ClipLoss(Loss):
@@ -58,6 +66,8 @@ def clipped(
     dual, cap = math.log(config.dual_clip), math.log(config.max_importance_weight)
     good_BT, bad_BT = advantage_BT > 0, advantage_BT < 0
     ratio_BT = log_ratio_BT.clamp(min=low, max=dual).where(bad_BT, log_ratio_BT.clamp(max=high))
+    if not config.importance_weights:
+        log_weight_BT = log_weight_BT.new_zeros(log_weight_BT.shape)
     weight_BT = log_weight_BT.clamp(max=cap).exp()
     return weight_BT * advantage_BT * ratio_BT.exp(), {
         "clipped": (good_BT & (log_ratio_BT > high)) | (bad_BT & (log_ratio_BT < low)),

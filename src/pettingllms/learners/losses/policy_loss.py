@@ -45,6 +45,10 @@ def policy_loss(
     entropy_BT = none_BT if inputs.entropy_BT is None else inputs.entropy_BT
     ref_kl_BT = none_BT if inputs.ref_logp_BT is None else k3(inputs.ref_logp_BT - logp_BT)
     mismatch_BT = (inputs.old_logp_BT - inputs.sampler_logp_BT).abs()
+    if inputs.stale_BT is not None:  # there, the weights differ too
+        measured["stale_tokens"] = stale_BT = mask_BT & inputs.stale_BT
+        measured["drift"] = mismatch_BT * stale_BT
+        mismatch_BT = mismatch_BT.masked_fill(stale_BT, 0)
     measured |= {
         "kl": k3(logp_BT - inputs.old_logp_BT),
         "mismatch": mismatch_BT,
@@ -109,4 +113,5 @@ def _masked(inputs: LossInputs) -> LossInputs:
         mask_BT=inputs.mask_BT,
         entropy_BT=None if inputs.entropy_BT is None else kept(inputs.entropy_BT),
         ref_logp_BT=None if inputs.ref_logp_BT is None else kept(inputs.ref_logp_BT).detach(),
+        stale_BT=inputs.stale_BT,
     )

@@ -9,7 +9,10 @@
       "policies/distinct_replies", "policies/mismatch", "policies/grad_norm"]],
     ["Rewards by level", ["roles/reward_process", "roles/reward_agent", "roles/reward_team"]],
     ["Replies", ["roles/reply_tokens", "roles/cut_share", "roles/failed_share"]],
-    ["Throughput", ["rollout/tokens_per_second", "policies/tokens_per_second", "time/step"]],
+    ["Throughput", ["rollout/tokens_per_second", "policies/tokens_per_second", "time/step",
+      "idle/engines", "idle/slots", "idle/learners"]],
+    ["Asynchronous training", ["staleness/mean", "staleness/max", "staleness/dropped_share",
+      "staleness/waiting_groups", "policies/stale_share", "policies/drift"]],
   ];
   const NAMES = {
     "roles/reward": "reward", "roles/success": "success on training tasks", "roles/eval_success": "success on test tasks",
@@ -20,7 +23,11 @@
     "policies/zero_share": "share of zero advantages", "policies/distinct_replies": "distinct replies",
     "policies/mismatch": "train-inference mismatch", "policies/grad_norm": "gradient norm",
     "rollout/tokens_per_second": "sampled tokens per second", "policies/tokens_per_second": "trained tokens per second",
-    "time/step": "seconds per step",
+    "time/step": "seconds per step", "idle/engines": "idle share of engines",
+    "idle/slots": "unused share of the engines' slots", "idle/learners": "idle share of learners",
+    "staleness/mean": "mean staleness of tokens", "staleness/max": "largest staleness",
+    "staleness/dropped_share": "share of groups dropped", "staleness/waiting_groups": "finished groups that wait",
+    "policies/stale_share": "share of stale tokens", "policies/drift": "drift on stale tokens",
   };
 
   // "roles/planner/reward" is the line "planner" of the chart "roles/reward".

@@ -58,7 +58,7 @@
     const kind = turn.on_main_branch ? "main" : "side";
     return html`<article class="reply ${kind}" id="turn-${episode.run}-${episode.n}-${number}">
       <header>${siblings && html`<span class="branch">${turn.on_main_branch ? "▶ " : ""}sibling ${turn.branch + 1}${turn.on_main_branch ? " · main branch" : ""}</span>`}
-        <span class="faint">${turn.policy}${turn.version === null ? "" : ` v${turn.version}`} · ${turn.tokens} tok${turn.finish === "length" ? " · truncated" : ""}</span>
+        <span class="faint">${turn.policy}${turn.version === null ? "" : ` v${turn.version}`}${turn.last_version === turn.version ? "" : `–${turn.last_version}`} · ${turn.tokens} tok${turn.finish === "length" ? " · truncated" : ""}</span>
         <span class="grow"></span><${Advantage} value=${turn.advantage} /></header>
       <${petting.Tokens} turn=${turn} shade=${view.shade} max_value=${max_value} />
       ${turn.failure && html`<${Failure} failure=${turn.failure} />`}
@@ -171,6 +171,7 @@
       ${episode.limit && html`<p class="note"><b>truncated at a limit</b>: ${petting.visible(episode.limit)}</p>`}
       ${Object.keys(episode.answers).length > 0 && html`<p class="note">Answers: ${Object.entries(episode.answers).map(([role, x]) => html`<b>${role}</b> ${petting.visible(x)} `)}</p>`}
       <${Tree} episode=${episode} view=${view} />
+      ${episode.turns.filter((turn) => turn.team && turn.on_main_branch).map((turn) => html`<${petting.Team} team=${turn.team} />`)}
       ${view.shade !== "none" && html`<p class="scale faint">Token shading: ${petting.SHADES[view.shade].name}${max_value ? html`, darkest at ${petting.number(max_value)}${view.shade === "advantage" ? "; blue: more likely after the update, orange: less likely" : ""}.`
         : recorded ? ", all 0." : ", not recorded in this episode."}</p>`}
       <${Lanes} episode=${episode} view=${view} max_value=${max_value} />

@@ -61,19 +61,24 @@
   function TablePage({ runs, query, change, updates, marks, mark }) {
     const [found, setFound] = useState(null);
     const [error, setError] = useState("");
+    const [parts, setParts] = useState(0);
     const last_request = useRef(0);
     useEffect(() => {
       const request = ++last_request.current;
       const timer = setTimeout(async () => {
         try {
           const page = await petting.source.episodes({ ...query, count: COUNT });
-          if (request === last_request.current) { setFound(page); setError(""); }
+          if (request === last_request.current) {
+            setFound(page);
+            setError("");
+            if (page.searched < 1) setParts((number) => number + 1);
+          }
         } catch (problem) {
           if (request === last_request.current) setError(problem.message);
         }
       }, found ? 60 : 0);
       return () => clearTimeout(timer);
-    }, [JSON.stringify(query), updates]);
+    }, [JSON.stringify(query), updates, parts]);
     useEffect(() => {
       const move = (e) => {
         if (e.target.closest("input:not([type=checkbox]), select, textarea, dialog") || e.ctrlKey || e.metaKey || e.altKey || !found) return;
@@ -91,6 +96,7 @@
       ${found && html`
       <div class="bar"><span role="status" id="count">${found.total === 0 ? "no matching episodes"
         : `${(found.start + 1).toLocaleString("en")}–${last.toLocaleString("en")} of ${found.total.toLocaleString("en")} episodes`}</span>
+        ${found.searched < 1 && html`<span class="faint">searched ${Math.floor(found.searched * 100)}%</span>`}
         <span class="grow"></span>
         ${marks.length > 0 && html`<a class="button" id="compare" href=${petting.compare_link(marks)}
           aria-disabled=${marks.length < 2}>Compare ${marks.length} of 2</a>`}

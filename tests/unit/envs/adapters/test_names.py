@@ -1,4 +1,4 @@
-"""A game of a library is an environment by name, and its library is imported by nobody else."""
+"""A game of a library is an environment by name, and no other module imports its library."""
 
 import subprocess
 import sys

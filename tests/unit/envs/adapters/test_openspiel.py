@@ -92,8 +92,10 @@ def test_rewards_add_up_to_the_returns_of_the_library(name: str) -> None:
     line = play(env)
     returns = line[-1][1].state.live.returns()
     for position, role in enumerate(env.roles):
-        paid = [(r.rewards.agent.get(role) or r.rewards.team or Scored(0.0)).value for _, r in line]
-        assert sum(paid) == pytest.approx(returns[position])
+        rewards = [
+            (r.rewards.agent.get(role) or r.rewards.team or Scored(0.0)).value for _, r in line
+        ]
+        assert sum(rewards) == pytest.approx(returns[position])
     assert (line[-1][1].rewards.team is not None) == (name == "hanabi")
 
 
@@ -170,8 +172,8 @@ def test_only_those_who_were_not_refused_share_what_the_refused_lost() -> None:
     state = env.reset(env.tasks("train")[0], 0)
     said = {"player_0": "", "player_1": "<answer>[P1]Bid: 1</answer>", "player_2": "?"}
     result = env.step(state, said)
-    paid = [result.rewards.agent[role].value for role in env.roles]
-    assert paid == [-1.0, 2.0, -1.0]
+    rewards = [result.rewards.agent[role].value for role in env.roles]
+    assert rewards == [-1.0, 2.0, -1.0]
     assert [env.success(result.state, role) for role in env.roles] == [False, True, False]
 
 
@@ -193,7 +195,7 @@ def test_a_long_list_of_moves_is_cut_and_all_may_be_played() -> None:
     assert env.step(state, {"player_0": "<answer>B j10</answer>"}).metrics["illegal"] == 0
 
 
-def test_a_game_that_draws_its_own_chance_is_played_again_in_a_game_of_its_own(
+def test_a_game_that_draws_its_own_chance_is_replayed_in_a_separate_game(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Clones share the game's source of chance, so that one fork's draw would be another's luck."""

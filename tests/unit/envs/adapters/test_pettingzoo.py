@@ -44,7 +44,7 @@ def test_hands_follow_from_the_seed(name: str) -> None:
 
 
 def test_a_fork_goes_on_from_the_middle_and_changes_nothing() -> None:
-    """The line keeps the library's object; whoever forks plays the moves again."""
+    """The line keeps the library's object; a fork plays the moves again."""
     env = make_env("pettingzoo:chess-v6")
     line = play(env, max_steps=12)
     middle = line[5][1].state
@@ -153,15 +153,15 @@ def test_nonsense_costs_all_rounds_that_are_left_to_lose() -> None:
 
 
 def test_nonsense_of_a_partner_loses_for_all() -> None:
-    """What was scored in Hanabi is lost, as with the last life, and nobody has a success."""
+    """What was scored in Hanabi is lost, as with the last life, and no role has success."""
     env = make_env("pettingzoo:hanabi-v5")
     line = play(env)
     scored = next(result.state for _, result in line if max(result.state.view.returns) > 0)
     for state in (env.reset(env.tasks("train")[0], 0), scored):
         (mover,) = env.acting(state)
         result = env.step(state, {mover: "nonsense"})
-        paid = [result.rewards.agent[role].value for role in env.roles]
-        assert paid == [-had for had in state.view.returns]
+        rewards = [result.rewards.agent[role].value for role in env.roles]
+        assert rewards == [-had for had in state.view.returns]
         assert not any(env.success(result.state, role) for role in env.roles)
         assert result.rewards.process == {mover: Scored(-0.5)}
 
@@ -177,17 +177,17 @@ def test_hanabi_is_won_with_every_card_and_only_then(name: str, seeds: range) ->
     won: dict[float, set[bool]] = {}
     for seed in seeds:
         line = play(env, seed, max_steps=200)
-        points = sum(paid_in(result, env.roles[0]) for _, result in line)
+        points = sum(reward_in(result, env.roles[0]) for _, result in line)
         last = line[-1][1].state
         won.setdefault(points, set()).update(env.success(last, role) for role in env.roles)
     assert won.pop(4.0) == {True}
     assert set().union(*won.values()) == {False}
 
 
-def paid_in(result: Any, role: str) -> float:
-    """What a step paid the role, alone or with its team."""
-    paid = result.rewards.agent.get(role) or result.rewards.team
-    return 0.0 if paid is None else paid.value
+def reward_in(result: Any, role: str) -> float:
+    """The reward of the role in a step, alone or with its team."""
+    reward = result.rewards.agent.get(role) or result.rewards.team
+    return 0.0 if reward is None else reward.value
 
 
 def test_a_wrong_parameter_is_named() -> None:

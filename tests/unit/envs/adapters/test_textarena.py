@@ -86,7 +86,7 @@ def test_a_play_that_cannot_be_made_again_says_so(monkeypatch: pytest.MonkeyPatc
         notify(env, state, "roll")
 
 
-def test_nobody_elses_chance_is_touched() -> None:
+def test_global_random_states_are_untouched() -> None:
     random.seed(5)
     np.random.seed(5)
     expected = random.random(), np.random.random()
@@ -119,7 +119,7 @@ def test_a_reply_that_breaks_the_game_ends_it_for_the_one_who_gave_it() -> None:
 
 @pytest.mark.parametrize("name", ["SecretMafia-v0", "Taboo-v0"])
 def test_an_unreadable_reply_in_a_game_of_teams_is_fined_and_says_nothing(name: str) -> None:
-    """Nobody is paid for it: a teammate would be, and who is one is not known here."""
+    """No role is rewarded for it: teammates would be, and the teams are not known here."""
     env, state = start(name)
     (mover,) = env.acting(state)
     result = env.step(state, {mover: "no tags"})
@@ -127,7 +127,7 @@ def test_an_unreadable_reply_in_a_game_of_teams_is_fined_and_says_nothing(name: 
     assert result.state == notify(env, state, "...").state
 
 
-def test_nobody_wins_when_a_reply_breaks_a_game_of_teams() -> None:
+def test_no_role_wins_when_a_reply_breaks_a_game_of_teams() -> None:
     env, state = start("SecretMafia-v0")
     result = notify(env, state, f"[{'9' * 5000}]")
     assert result.state.forfeit[1].startswith(CRASHED)
@@ -151,7 +151,7 @@ def test_a_terse_view_tells_a_role_what_it_alone_knows(name: str) -> None:
     assert env.observe(other, "player_0") != first[0]
 
 
-def test_who_was_not_paid_fails_and_is_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_return_is_a_failure_and_not_a_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     env, state = start("Secretary-v0")
     monkeypatch.setattr("pettingllms.envs.adapters.textarena.Session.return_of", lambda *_: None)
     result = notify(env, state, "accept")

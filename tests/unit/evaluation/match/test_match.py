@@ -11,9 +11,14 @@ pytest.importorskip("httpx")
 
 from servers import first_free_cell, serving, slowly
 
+import pettingllms as pl
 from pettingllms.cli.main import app, main
+from pettingllms.envs import make_env
 from pettingllms.evaluation import players as players_module
+from pettingllms.evaluation.match.moves import can_show_moves, moves_of
 
+CELL = r"(?m)[XO](?= │| $)"
+"""A sign on the drawn board."""
 GAME = ("match", "tic_tac_toe-v1")
 KEY = "PETTINGLLMS_TEST_KEY"
 
@@ -41,7 +46,7 @@ def counts(line: str) -> list[int]:
     return [int(cell) for cell in line.split()[-5:]]
 
 
-def test_a_match_is_played_from_every_seat_and_logged(tmp_path: Path) -> None:
+def test_a_match_is_played_in_every_role_and_logged(tmp_path: Path) -> None:
     with serving(first_free_cell) as server:
         said = run(tmp_path, server.url, "--against", "minimax", "--rounds", "6")
     results = log(tmp_path, "game_results")
@@ -63,7 +68,33 @@ def test_a_match_is_played_from_every_seat_and_logged(tmp_path: Path) -> None:
     assert "game_summary_tiny_model.txt" in said.replace("\n", "")
 
 
-def test_a_second_match_adds_to_the_summary_and_has_logs_of_its_own(tmp_path: Path) -> None:
+def test_every_move_and_the_state_after_it_is_logged(tmp_path: Path) -> None:
+    with serving(first_free_cell) as server:
+        said = run(tmp_path, server.url, "--against", "minimax", "--rounds", "2")
+    games = log(tmp_path, "game_moves").split("--- round ")[1:]
+    assert len(games) == 2
+    assert "game_moves_" in said.replace("\n", "")
+    for game in games:
+        start, *moves = re.split(r"  (?:start|move \d+):\n", game)[1:]
+        assert not re.search(CELL, start)
+        for number, move in enumerate(moves, 1):
+            assert re.match(r"    player_[xo]: ", move)
+            assert len(re.findall(CELL, move)) == 2 * number, "both roles see one more sign"
+        assert len(moves) >= 5
+
+
+def test_hidden_cards_are_shown_for_each_role(tmp_path: Path) -> None:
+    env = make_env("kuhn_poker-v1")
+    made = pl.rollout(env="kuhn_poker-v1", model="any", player="nash", out=tmp_path / "run")
+    episode = next(iter(made.episodes()))
+    titles, texts = zip(*moves_of(env, episode), strict=True)
+    assert titles[:2] == ("start", "move 1")
+    assert all("player_1 see:" in text and "player_2 see:" in text for text in texts)
+    assert can_show_moves(env)
+    assert not can_show_moves(make_env("code-v1"))
+
+
+def test_a_second_match_adds_to_the_summary_and_has_separate_logs(tmp_path: Path) -> None:
     with serving(first_free_cell) as server:
         for _ in range(2):
             run(tmp_path, server.url, "--rounds", "2")

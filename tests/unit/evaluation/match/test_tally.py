@@ -22,13 +22,13 @@ ROW = Row("tic_tac_toe-v1", "player_x", "minimax")
 
 
 def ended(agent: bool, **success: bool) -> Episode:
-    paid = rewards(agent={"a": 0.0, "b": 0.0}) if agent else rewards(team=0.0)
-    episode = linear("t", 0, ("a", paid))
+    given = rewards(agent={"a": 0.0, "b": 0.0}) if agent else rewards(team=0.0)
+    episode = linear("t", 0, ("a", given))
     episode.success = success
     return episode
 
 
-def test_an_outcome_is_that_of_the_models_seat() -> None:
+def test_an_outcome_is_that_of_the_models_role() -> None:
     assert outcome_of(ended(True, a=True, b=False), "a") == "win"
     assert outcome_of(ended(True, a=True, b=False), "b") == "loss"
     assert outcome_of(ended(True, a=False, b=False), "a") == "draw"

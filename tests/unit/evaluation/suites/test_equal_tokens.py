@@ -19,7 +19,7 @@ def scores(
     ]
 
 
-def test_the_cheaper_form_plays_as_often_as_one_play_of_the_dearer_pays_for() -> None:
+def test_the_cheaper_form_plays_as_often_as_one_episode_of_the_dearer_allows() -> None:
     team = scores([[True], [False]], 30)
     solo = scores([[True, False, False], [False, True, False]], 10)
     found = compare(team, solo)

@@ -7,8 +7,11 @@ from pettingllms.evaluation.suites.scoring import (
     measure,
     measured_from,
     pass_curve,
+    score_episode,
     vote_curve,
 )
+from pettingllms.types import Episode, Failed, Task
+from pettingllms.types.episodes import Step
 
 
 def score(
@@ -81,3 +84,32 @@ def test_costs_are_those_of_one_play_and_everything_is_written() -> None:
 
 def test_no_majority_without_answers() -> None:
     assert measure("team", "r", [score(True)], 1, 0.0).majority_at == {}
+
+
+def test_each_task_has_its_share_of_success_and_failures_count_as_none() -> None:
+    scores = [score(True, task="a"), score(None, task="a", failure="sampler")]
+    scores += [score(True, task="b"), score(False, task="b", failure="limit")]
+    assert measure("team", "r", scores, 2, 0.0).tasks == {"a": 0.5, "b": 0.5}
+
+
+def test_metrics_are_the_last_values_and_0_where_an_episode_did_not_end() -> None:
+    def episode(*values: float, failure: Failed | None = None, limit: str = "") -> Episode:
+        steps = [Step(None, (), metrics={"score": value}) for value in values]
+        steps.append(Step(None, (), limit=limit, final=True))
+        for at, step in enumerate(steps[1:]):
+            step.parent = at
+        task = Task("t", {})
+        return Episode("e", "env", task, 0, steps=steps, last=len(values), failure=failure)
+
+    def scored(one: Episode) -> EpisodeScore:
+        return score_episode(one, "r", ["r"], False, ["score", "other"])
+
+    ended, failed = episode(3.0, 7.0), episode(5.0, failure=Failed("broke", "sampler"))
+    cut = episode(9.0, limit="200 steps")
+    assert scored(ended).metrics == {"score": 7.0, "other": 0.0}
+    assert scored(failed).metrics == scored(cut).metrics == {"score": 0.0, "other": 0.0}
+    assert scored(cut).success is False
+    assert scored(failed).success is None
+    found = measure("team", "r", [scored(one) for one in (ended, cut)], 2, 0.0)
+    assert found.metrics["score"].value == 3.5
+    assert measured_from(found.to_json()) == found

@@ -7,7 +7,7 @@ import pytest
 from pettingllms.errors import ConfigError
 from pettingllms.evaluation.suites.checks import check_benches
 from pettingllms.evaluation.suites.evaluated import evaluated_script
-from pettingllms.evaluation.suites.suite import builtin_suites, load_suite
+from pettingllms.evaluation.suites.suite import Changes, builtin_suites, load_suite
 
 
 def write(path: Path, text: str) -> str:
@@ -16,7 +16,10 @@ def write(path: Path, text: str) -> str:
 
 
 def test_these_ship() -> None:
-    assert builtin_suites() == ["code", "games", "math", "puzzles", "tools"]
+    own = ["code", "games", "math", "puzzles", "tools"]
+    published = ["aime", "anli", "apps", "at_grpo", "code_contests", "gsm8k", "hanabi", "hotpotqa"]
+    published += ["humaneval", "livecodebench", "maporl", "math500", "mbpp", "olympiad", "spider"]
+    assert builtin_suites() == sorted([*own, *published, "svamp"])
 
 
 @pytest.mark.parametrize("name", builtin_suites())
@@ -27,7 +30,7 @@ def test_every_bench_that_ships_can_be_played(name: str) -> None:
     assert set(ready.forms) | set(ready.missing) == {bench.title for bench in benches}
 
 
-def test_every_problem_of_a_file_is_named_at_once(tmp_path: Path) -> None:
+def test_every_problem_of_a_file_is_named_published(tmp_path: Path) -> None:
     text = 'title = "T"\n[[benches]]\nenv = "sudoku-v1"\nnum_task = 3\nnum_samples = 0\n'
     with pytest.raises(ConfigError) as caught:
         load_suite(write(tmp_path / "s.toml", text))
@@ -54,9 +57,9 @@ def test_solo_is_compared_or_played_but_not_both(tmp_path: Path) -> None:
 
 
 def test_a_user_may_ask_for_other_numbers() -> None:
-    bench = load_suite("puzzles").with_numbers(3, 100).benches[0]
+    bench = load_suite("puzzles").changed(Changes(num_tasks=3, num_samples=100)).benches[0]
     assert (bench.num_tasks, bench.num_samples, bench.max_samples) == (3, 100, 100)
-    assert load_suite("puzzles").with_numbers(None, None) == load_suite("puzzles")
+    assert load_suite("puzzles").changed(Changes()) == load_suite("puzzles")
 
 
 def test_a_file_beside_the_suite_is_found_from_anywhere(tmp_path: Path) -> None:

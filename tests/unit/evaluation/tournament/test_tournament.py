@@ -1,4 +1,4 @@
-"""Tournaments: the order found is the right one, players are equal, and everybody can enter."""
+"""Tournaments: the order found is the right one, players are equal, and any player can enter."""
 
 import json
 import random
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import in_memory
 
 pytest.importorskip("openskill")
 
@@ -130,7 +131,7 @@ def test_runs_and_their_snapshots_enter_with_their_own_weights(tmp_path: Path) -
     words = [str(run), f"{run}@all", f"first={run}@0", "random", "calm=random~0.5"]
     entries = {e.name: e for e in parse_entries(Duel(), words)}
     assert list(entries) == ["duel-1", "duel-1@0", "duel-1@10", "first", "random", "calm"]
-    files = {name: dict(e.files).get("weights") for name, e in entries.items()}
+    files = {name: in_memory(e.files).get("weights") for name, e in entries.items()}
     assert files["duel-1"] == b"now"
     assert files["duel-1@10"] == b"ten"
     assert files["first"] == files["duel-1@0"] == b"zero"
@@ -142,7 +143,10 @@ def test_runs_and_their_snapshots_enter_with_their_own_weights(tmp_path: Path) -
 def test_a_run_with_several_policies_must_name_one(tmp_path: Path) -> None:
     run = run_folder(tmp_path / "r", {"p": b"1", "q": b"2"}, ("p", "q"))
     found = parse_entries(Duel(), [f"{run}#p", f"{run}#q"])
-    assert [(e.name, e.files["weights"]) for e in found] == [("r#p", b"1"), ("r#q", b"2")]
+    assert [(e.name, in_memory(e.files)["weights"]) for e in found] == [
+        ("r#p", b"1"),
+        ("r#q", b"2"),
+    ]
     with pytest.raises(ConfigError, match="#POLICY"):
         parse_entries(Duel(), [str(run), "random"])
 
@@ -239,7 +243,7 @@ def test_a_run_that_only_reads_is_refused_where_images_are_shown(
         assert not run_tournament(tournament, notify=print).unfinished
 
 
-def test_a_run_whose_company_and_judge_do_not_take_part_enters_alone(
+def test_the_co_players_of_a_run_do_not_enter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for package in ("ray", "torch", "transformers"):
@@ -253,11 +257,9 @@ def test_a_run_whose_company_and_judge_do_not_take_part_enters_alone(
             "policies": {
                 "p": {"kind": "lora", "model": "m"},
                 "rival": {"kind": "scripted", "player": "random"},
-                "critic": {"kind": "api", "url": "http://127.0.0.1:1/v1", "model": "m"},
             },
             "roles": {"player_x": "p", "player_o": "rival"},
             "co_players": {"phases": [{"members": {"rival": 1.0}}]},
-            "judge": {"by": "c", "judges": {"c": {"kind": "llm", "policy": "critic"}}},
             "train": {"num_steps": 1},
         }
     )

@@ -62,6 +62,7 @@ class Negotiation(Environment[Bargain, NegotiationConfig]):
     Config = NegotiationConfig
     players = players.PLAYERS
     late_rewards = True
+    submits = True
     limit_reward = -1.0
     rule_parts = ("fairness", "coherence")
 

@@ -1,5 +1,6 @@
 """Path planning: a planner and a checker find a path through a maze."""
 
+import random
 from functools import lru_cache
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ from pettingllms.envs.toolkit.grid import (
     random_moves,
     without_last,
 )
-from pettingllms.envs.toolkit.plan_check import Script
+from pettingllms.envs.toolkit.plan_check import Acted, Script
 from pettingllms.types import Image
 
 LOOKS = {
@@ -54,12 +55,31 @@ def _solve(env: Any, maze: Grid) -> str | None:
     return levels.shortest_plan(maze)
 
 
+def _walk_blindly(env: Any, maze: Grid, rng: random.Random) -> str:
+    """A shortest path through the maze without its walls: all vertical, then all horizontal moves,
+    or the other way around."""
+    return levels.blind_plan(maze, rng.random() < 0.5)
+
+
+def _wander(env: Any, maze: Grid, rng: random.Random) -> str:
+    """A random walk over free cells that ends elsewhere than on the goal."""
+    return levels.random_walk(maze, rng.randint(1, env.config.max_moves), rng)
+
+
+PLAYERS = {
+    **Script(_solve, random_moves, without_last).players("bfs"),
+    "wanderer": Script(_solve, _wander, without_last).play_random,
+    "blind": Script(_solve, _walk_blindly, without_last).play_blind,
+}
+
+
 class PlanPath(GridPlan[PlanPathConfig]):
     """The plan must end on the goal: a path that only passes over it does not solve the maze."""
 
     id = "plan_path-v1"
     Config = PlanPathConfig
-    players = Script(_solve, random_moves, without_last).players("bfs")
+    players = PLAYERS
+    fail_reward = levels.FAILED
 
     def rules(self) -> str:
         signs = "The puzzle is a grid: S start, G goal, # wall, . free."
@@ -80,6 +100,13 @@ class PlanPath(GridPlan[PlanPathConfig]):
             options.min_distance,
             options.max_moves,
         )
+
+    def act(self, puzzle: Grid, plan: str | None, answer: str) -> Acted:
+        return Acted(*levels.walk_on(puzzle, plan or "", answer))
+
+    def position(self, puzzle: Grid, plan: str | None) -> Grid:
+        cells, _ = levels.walk(puzzle, plan or "")
+        return puzzle.put({cells[0]: levels.FLOOR, cells[-1]: levels.START})
 
     def picture(self, puzzle: Grid) -> Image:
         return draw_maze(puzzle.text, self.config.cell_pixels)

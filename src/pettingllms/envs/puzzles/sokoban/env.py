@@ -1,10 +1,11 @@
 """Sokoban: a planner and a checker push every box onto a goal."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Self
+from typing import Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from pettingllms.envs.base import Split
 from pettingllms.envs.puzzles.sokoban import levels, players, rules
@@ -20,6 +21,8 @@ from pettingllms.envs.toolkit.drawing import (
     draw_rows,
 )
 from pettingllms.envs.toolkit.grid import MOVE_RULES, Grid, GridConfig, GridPlan
+from pettingllms.envs.toolkit.plan_check import Acted
+from pettingllms.errors import MissingDataError
 from pettingllms.types import Image, Task
 
 LOOKS = {
@@ -51,18 +54,29 @@ class SokobanConfig(GridConfig):
     """Number of boxes, and of goals."""
     num_pulls: int = Field(default=12, ge=1)
     """Pulls that move the boxes away from their goals; more pulls make longer levels."""
-    levels: str | None = None
-    """A file in the Boxoban format whose levels are the tasks; every tenth is a test task."""
+    data: str = ""
+    """Source of the levels: `boxoban`, one of its parts such as `boxoban/medium`, or a file in the
+    Boxoban format. Empty: levels are generated."""
+    test_data: str = ""
+    """Source of the test levels, in the same form. Empty: every tenth level of `data`."""
 
-    @field_validator("levels")
+    @model_validator(mode="before")
     @classmethod
-    def _check_levels(cls, path: str | None) -> str | None:
-        if path is not None:
-            try:
-                levels.read_levels(path)
-            except OSError as error:
-                raise ValueError(f"cannot read the file: {error}") from None
-        return path
+    def _rename_levels(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "levels" in values:
+            raise ValueError("'levels' is now 'data'; rename the key")
+        return values
+
+    @model_validator(mode="after")
+    def _check_data(self) -> Self:
+        with suppress(MissingDataError):  # the environment raises it; plans do without data
+            self.read_data()
+        return self
+
+    def read_data(self) -> None:
+        """Read the levels of `data` and `test_data`; DataError if they cannot be used."""
+        if self.data or self.test_data:
+            levels.read_splits_of(self.data, self.test_data)
 
     @model_validator(mode="after")
     def _check_boxes(self) -> Self:
@@ -81,18 +95,19 @@ class Sokoban(GridPlan[SokobanConfig]):
     id = "sokoban-v1"
     Config = SokobanConfig
     players = players.PLAYERS
+    fail_reward = rules.FAILED
+
+    def __init__(self, config: SokobanConfig | None = None) -> None:
+        super().__init__(config)
+        self.config.read_data()
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        if self.config.levels is None:
+        data, test_data = self.config.data, self.config.test_data
+        if not data and (split == "train" or not test_data):
             return super().tasks(split)
-        found = levels.read_levels(self.config.levels)
-        number = {text: at for at, text in enumerate(dict.fromkeys(one.text for one in found))}
-        chosen = [
-            Task(f"level-{at}", {"level": level.text})
-            for at, level in enumerate(found)
-            if (number[level.text] % 10 == 0) == (split == "test")
-        ]
-        return chosen[: self.config.num_tasks]
+        own = levels.read_splits_of(data, test_data)[split == "test"][: self.config.num_tasks]
+        prefix = "test-" if test_data and split == "test" else ""
+        return [Task(f"{prefix}{level.id}", {"level": level.text}) for level in own]
 
     def rules(self) -> str:
         signs = "# wall, - floor, @ you, $ box, . goal, * box on a goal, + you on a goal."
@@ -110,6 +125,13 @@ class Sokoban(GridPlan[SokobanConfig]):
     def make(self, seed: int) -> Grid:
         c = self.config
         return levels.make_level(seed, c.width, c.height, c.num_boxes, c.num_pulls, c.max_moves)
+
+    def act(self, puzzle: Grid, plan: str | None, answer: str) -> Acted:
+        return Acted(*rules.push_on(puzzle, plan or "", answer))
+
+    def position(self, puzzle: Grid, plan: str | None) -> Grid:
+        at = rules.after(puzzle, plan or "")
+        return rules.drawn(puzzle, at.boxes, at.player)
 
     def picture(self, puzzle: Grid) -> Image:
         return draw_level(puzzle.text, self.config.cell_pixels)

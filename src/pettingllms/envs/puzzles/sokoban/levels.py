@@ -5,12 +5,16 @@ push, so every level has a solution, and counting the moves keeps it within the 
 """
 
 import random
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
+from pettingllms.datasets.rows import text_files
+from pettingllms.datasets.splits import read_splits
 from pettingllms.envs.puzzles.sokoban.rules import FLOOR, GOAL, drawn, goals_of
 from pettingllms.envs.toolkit.grid import WALL, Grid, distances
+from pettingllms.errors import DataError
 from pettingllms.seeds import derive_seed
 
 WALL_SHARE = 0.25
@@ -88,11 +92,44 @@ def _pulled_apart(
     return best if most[1] >= min_total else None
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of a source."""
+
+    id: str
+    text: str
+    number: int
+    """Its position among the distinct levels."""
+
+    def key(self) -> str:
+        """The level itself: another drawing is another level."""
+        return self.text
+
+
+@lru_cache(maxsize=8)
+def read_splits_of(data: str, test_data: str) -> tuple[tuple[Level, ...], tuple[Level, ...]]:
+    """Levels to train and to test on."""
+    return read_splits(data, test_data, read_source, lambda level: level.number % 10 == 0)
+
+
+def read_source(source: str, part: str) -> tuple[Level, ...]:
+    """The levels of a source in the Boxoban format."""
+    grids = [grid for file in text_files(source, part, "levels") for grid in read_levels(str(file))]
+    number = {text: at for at, text in enumerate(dict.fromkeys(grid.text for grid in grids))}
+    return tuple(
+        Level(f"level-{at}", grid.text, number[grid.text]) for at, grid in enumerate(grids)
+    )
+
+
 @lru_cache(maxsize=16)
 def read_levels(path: str) -> tuple[Grid, ...]:
     """Read levels in the Boxoban format: `; n`, then rows of `#@+$*.` and spaces."""
     blocks: list[list[str]] = []
-    for line in Path(path).read_text(encoding="utf-8").splitlines():
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the file {path}: {error}") from None
+    for line in lines:
         if line.startswith(";"):
             blocks.append([])
         elif line.strip():

@@ -11,11 +11,14 @@ from pettingllms.envs.puzzles.sudoku import levels
 from pettingllms.envs.puzzles.sudoku.levels import BLANK
 from pettingllms.envs.toolkit.answers import BadReply
 from pettingllms.envs.toolkit.drawing import INK, Board
-from pettingllms.envs.toolkit.plan_check import PlanCheck, PlanCheckConfig, Script
+from pettingllms.envs.toolkit.plan_check import Acted, PlanCheck, PlanCheckConfig, Script
 from pettingllms.types import Image
 
 DEFAULT_BLANKS = {4: 6, 9: 30}
 ROW_BREAK = "/"
+STEP, SOLVED, AT_ONCE, PROGRESS = -0.01, 2.0, 0.5, 0.5
+"""Rewards of AT-GRPO's Sudoku: of a grid, of the solution, of giving it as the first grid, and of
+the share of blanks that hold the right digit."""
 LEGEND = "In the picture an empty cell is a blank, and thick lines are around the boxes."
 
 
@@ -54,12 +57,32 @@ def _spoil(env: Any, puzzle: str, solution: str) -> str:
     return solution[:last] + other + solution[last + 1 :]
 
 
+def _fill_rows(env: Any, puzzle: str, rng: random.Random) -> str:
+    """Each row gets the digits that it misses, in random order; columns and boxes are ignored."""
+    size = env.config.size
+    return "".join(
+        _filled(puzzle[at : at + size], env.digits, rng) for at in range(0, size**2, size)
+    )
+
+
+def _filled(row: str, digits: str, rng: random.Random) -> str:
+    missing = [digit for digit in digits if digit not in row]
+    rng.shuffle(missing)
+    return "".join(missing.pop() if cell == BLANK else cell for cell in row)
+
+
+PLAYERS = {
+    **Script(_solve, _guess, _spoil).players("backtracking"),
+    "blind": Script(_solve, _fill_rows, _spoil).play_blind,
+}
+
+
 class Sudoku(PlanCheck[str, SudokuConfig]):
     """The plan is the whole grid. The solution is unique, so each cell is right or wrong."""
 
     id = "sudoku-v1"
     Config = SudokuConfig
-    players = Script(_solve, _guess, _spoil).players("backtracking")
+    players = PLAYERS
     plan_hint = "every digit of the grid, row after row"
 
     @property
@@ -104,11 +127,21 @@ class Sudoku(PlanCheck[str, SudokuConfig]):
         return draw_grid(puzzle, self.config.cell_pixels)
 
     def score(self, puzzle: str, plan: str) -> float:
+        share = self._right_share(puzzle, plan)
+        return 1.0 if share == 1.0 else 0.9 * share
+
+    def act(self, puzzle: str, plan: str | None, answer: str) -> Acted:
+        share = self._right_share(puzzle, answer)
+        if share == 1.0:
+            return Acted(answer, STEP + SOLVED + AT_ONCE * (plan is None))
+        before = 0.0 if plan is None else self._right_share(puzzle, plan)
+        return Acted(answer, STEP + PROGRESS * (share - before))
+
+    def _right_share(self, puzzle: str, plan: str) -> float:
+        """The share of the blanks that hold the right digit."""
         solution, cells = levels.solution_of(puzzle), plan.replace(ROW_BREAK, "")
-        if cells == solution:
-            return 1.0
         blanks = [at for at, cell in enumerate(puzzle) if cell == BLANK]
-        return 0.9 * sum(cells[at] == solution[at] for at in blanks) / len(blanks)
+        return sum(cells[at] == solution[at] for at in blanks) / len(blanks)
 
     def paint(self, puzzle: str, plan: str | None) -> str:
         filled = plan.replace(ROW_BREAK, "") if plan else puzzle

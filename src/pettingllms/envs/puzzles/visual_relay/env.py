@@ -1,7 +1,8 @@
 """Visual relay: a looker sees an image but cannot act; a mover acts on the looker's message.
 
 Neither role can solve the task alone. The answer is only in the image, never in the text, so a
-success rate above chance (one in nine by default) requires image understanding.
+success rate above chance (one in nine by default) requires image understanding. With
+`observation = "text"` the looker reads the board instead: a task of communication for text models.
 """
 
 import random
@@ -23,6 +24,8 @@ from pettingllms.seeds import derive_seed
 from pettingllms.types import Image, Message, Rewards, Scored, Task, system, user
 
 LOOKER, MOVER = "looker", "mover"
+INITIALS = {color: color[0] for color in COLORS} | {"black": "k"}
+"""Letters of the pieces on a board shown as text; b is blue."""
 CELL = re.compile(r"\b[A-F][1-6]\b")
 
 
@@ -47,6 +50,9 @@ class VisualRelayConfig(EnvConfig):
     labels: Labels = "edge"
     """Where the image names cells: `edge` has letters and numbers at the border, `cells` writes
     each cell's name into it, which is easier to read."""
+    observation: Literal["image", "text"] = "image"
+    """How the looker sees the board: as an image, or as rows of cells with the first letter of each
+    piece's color."""
     blank: bool = False
     """Show the board without pieces: a baseline for a team without image input."""
 
@@ -107,7 +113,7 @@ class VisualRelay(Environment[Scene, VisualRelayConfig]):
 
     @property
     def image_roles(self) -> tuple[str, ...]:
-        return (LOOKER,)
+        return () if self.config.observation == "text" else (LOOKER,)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         return SeededTasks(split, self.config.num_tasks)
@@ -133,10 +139,12 @@ class VisualRelay(Environment[Scene, VisualRelayConfig]):
         return () if state.over else (state.turn,)
 
     def observe(self, state: Scene, role: str) -> Sequence[Message]:
-        images = [self._picture(state)] if role == LOOKER else []
+        images = [self._picture(state)] if role in self.image_roles else []
+        board = self._rows(state) if role == LOOKER and not images else []
         if self.config.terse:
-            return [user("\n".join(self._tersely(state, role)), *images)]
-        lines = [f"Wanted: the {state.wanted} piece.", *self._situation(state, role)]
+            rows = [row.replace(" ", "") for row in board]
+            return [user("\n".join([*self._tersely(state, role), *rows]), *images)]
+        lines = [f"Wanted: the {state.wanted} piece.", *board, *self._situation(state, role)]
         ask = "Tell the mover where it is." if role == LOOKER else "Take a cell."
         return [system(self._role_text(role)), user("\n".join([*lines, ask]), *images)]
 
@@ -186,6 +194,14 @@ class VisualRelay(Environment[Scene, VisualRelayConfig]):
     def hint(self, state: Scene, role: str) -> str:
         return "what the mover should know" if role == LOOKER else "a cell, such as B2"
 
+    def _rows(self, state: Scene) -> list[str]:
+        """The board as text, from row 1 down."""
+        side = self.config.side
+        pieces = () if self.config.blank else state.pieces
+        letters = {cell: INITIALS[color] for color, cell in pieces}
+        cells = [letters.get(cell, ".") for cell in range(side**2)]
+        return [" ".join(cells[at : at + side]) for at in range(0, side**2, side)]
+
     def _picture(self, state: Scene) -> Image:
         config = self.config
         pieces = () if config.blank else state.pieces
@@ -216,8 +232,9 @@ class VisualRelay(Environment[Scene, VisualRelayConfig]):
             "be taken."
         )
         if role == LOOKER:
+            where = "in the picture" if self.image_roles else "as rows of cells (. is free)"
             return (
-                f"You are the looker: you see the board in the picture, and you cannot act. {board}"
+                f"You are the looker: you see the board {where}, and you cannot act. {board}"
                 " A mover who sees nothing acts on what you say. Your answer is a message to it: "
                 f"{HOW_TO_TALK}. {HOW_TO_ANSWER}"
             )

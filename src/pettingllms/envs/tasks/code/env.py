@@ -31,7 +31,7 @@ from pettingllms.envs.tasks.code.prompts import (
 from pettingllms.envs.tasks.code.replies import KEEP, read_tests, text_in
 from pettingllms.envs.tasks.code.run import UNKNOWN, Clock
 from pettingllms.envs.toolkit.answers import BadReply, as_reply
-from pettingllms.errors import DataError
+from pettingllms.errors import DataError, MissingDataError
 from pettingllms.types import Failed, Message, Reward, Rewards, Scored, Task, system, user
 
 BUILT = 0.2
@@ -42,10 +42,12 @@ class CodeConfig(EnvConfig):
     """Options of `code-v1`."""
 
     data: str = ""
-    """A file of problems: APPS, CodeContests, LiveCodeBench, HumanEval or MBPP as published.
-    Empty: the bundled problems."""
+    """Source of the problems: a name of `pettingllms data list`, such as `apps`; `hf:OWNER/NAME`;
+    or a file in the format of APPS, CodeContests, LiveCodeBench, HumanEval or MBPP. Empty: the
+    bundled problems."""
     test_data: str = ""
-    """A file of test problems. Empty: one in ten problems of `data`."""
+    """Source of the test problems, in the same form. Empty: one in ten problems of `data`, or all
+    of it if it is a test set."""
     max_rounds: int = Field(default=3, ge=1)
     """Maximum number of rounds; the program in force is then the team's. In a round the tester
     acts, then the coder."""
@@ -60,15 +62,12 @@ class CodeConfig(EnvConfig):
 
     @model_validator(mode="after")
     def _check_data(self) -> Self:
-        if self.test_data and not self.data:
-            raise ValueError("test_data is set but data is not; set both, or data alone")
-        for split in ("train", "test"):
-            try:
-                found = problems_of(split, self.data, self.test_data)
-            except DataError as error:
-                raise ValueError(f"data: {error}") from None
-            if not found:
-                raise ValueError(f"data has no problem to {split} with; give a larger file")
+        try:
+            problems_of("test", self.data, self.test_data)
+        except MissingDataError:
+            pass  # the environment raises it; plans do without data
+        except DataError as error:
+            raise ValueError(f"data: {error}") from None
         return self
 
 
@@ -85,6 +84,10 @@ class Code(Environment[Work, CodeConfig]):
     late_rewards = True  # the team is rewarded at the end
     blocking = True
     runs_programs = True
+
+    def __init__(self, config: CodeConfig | None = None) -> None:
+        super().__init__(config)
+        problems_of("test", self.config.data, self.config.test_data)
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """Problems of code: bundled or from a file, split into train and test without overlap."""
 
-import re
 import tomllib
 from functools import cache
 from importlib.resources import files
@@ -9,8 +8,8 @@ from typing import Any
 from pettingllms.datasets.asserts import cases_in
 from pettingllms.datasets.code_formats import read_problems
 from pettingllms.datasets.code_problems import Case, CodeProblem
+from pettingllms.datasets.splits import read_splits
 from pettingllms.envs.base import Split
-from pettingllms.errors import DataError
 from pettingllms.seeds import derive_seed
 
 TEST_SHARE = 10
@@ -19,29 +18,17 @@ TEST_SHARE = 10
 
 @cache
 def problems_of(split: Split, data: str = "", test_data: str = "") -> tuple[CodeProblem, ...]:
-    """The problems of a split. A problem in both files is an error."""
+    """The problems of a split. A problem in both sources is an error."""
     if not data:
-        return shipped(split)
-    if not test_data:
-        return tuple(p for p in read_problems(data) if _is_test(p) == (split == "test"))
-    train, test = read_problems(data), read_problems(test_data)
-    asked = {_words(problem): problem.name for problem in train}
-    for problem in test:
-        if twin := asked.get(_words(problem)):
-            raise DataError(
-                f"{test_data}: '{problem.name}' asks what '{twin}' of {data} asks; remove it from "
-                "one of them"
-            )
-    return train if split == "train" else test
+        return read_problems(test_data, "test") if test_data and split == "test" else shipped(split)
+    return _read(data, test_data)[split == "test"]
 
 
-def _words(problem: CodeProblem) -> str:
-    """The statement without spacing, case and punctuation; `a + b` differs from `a - b`."""
-    return " ".join(re.findall(r"\w+|[-+*/%^=<>&|~]", problem.statement.lower()))
-
-
-def _is_test(problem: CodeProblem) -> bool:
-    return derive_seed("code", _words(problem)) % TEST_SHARE == 0
+@cache
+def _read(data: str, test_data: str) -> tuple[tuple[CodeProblem, ...], tuple[CodeProblem, ...]]:
+    return read_splits(
+        data, test_data, read_problems, lambda p: derive_seed("code", p.key()) % TEST_SHARE == 0
+    )
 
 
 @cache

@@ -1,8 +1,8 @@
 """Debate: several roles answer one question over rounds and see the others' last answers.
 
 After Du et al. (2023) and, as a game for RL, Park et al. (2025). Each answer gets a process reward
-in its round for being correct, which the algorithm `debate` uses. The team's answer is the majority
-of the last answers.
+in its round for being correct, or a judge's score, which influence shaping and the algorithm
+`debate` use. The team's answer is the majority of the last answers.
 """
 
 import random
@@ -17,6 +17,7 @@ from pettingllms.datasets import Problem
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.solo import with_options
 from pettingllms.envs.tasks.debate import players
+from pettingllms.envs.toolkit.answer_submissions import answer_submission, graded
 from pettingllms.envs.toolkit.answers import BadReply
 from pettingllms.envs.toolkit.boxed_answers import (
     HOW_TO_BOX,
@@ -32,7 +33,18 @@ from pettingllms.envs.toolkit.talk import HOW_TO_TALK, checked_words
 from pettingllms.grading import NO_VERDICT, Verdict, start_grader
 from pettingllms.grading.forms import written
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
+from pettingllms.types import (
+    TEAM,
+    Message,
+    Reward,
+    Rewards,
+    Scored,
+    Submission,
+    Task,
+    system,
+    user,
+)
+from pettingllms.types.rewards import SubmissionLevel
 
 ALONE = "debater"
 REASON = "Reason:"
@@ -63,6 +75,8 @@ class Position:
     """The verifier's verdict on the answer; None without a verifier."""
     refusal: str | None = None
     """Why the last reply was invalid. The previous answer then stays."""
+    reply: str = ""
+    """The whole reply with the answer, for a judge; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +102,7 @@ class Debate(Environment[Floor, DebateConfig]):
 
     def __init__(self, config: DebateConfig | None = None) -> None:
         super().__init__(config)
+        self.judged = self.config.judged
         self._problems = problem_tasks(self.config)
 
     @property
@@ -124,7 +139,6 @@ class Debate(Environment[Floor, DebateConfig]):
         )
         over = state.round == self.config.num_rounds
         after = replace(state, positions=positions, round=state.round + (not over), over=over)
-        process = {role: self._score(one) for role, one in zip(self.roles, positions, strict=True)}
         share = sum(one.verdict.right for one in positions) / len(positions)
         metrics = {
             "illegal": float(any(one.refusal is not None for one in positions)),
@@ -133,8 +147,14 @@ class Debate(Environment[Floor, DebateConfig]):
             f"success_in_round_{state.round}": float(self.success(after, self.roles[0])),
             "distinct": float(len(self._votes(after))),
         }
+        if self.judged:
+            return StepResult(after, self._unjudged(after), metrics, self._submissions(after))
+        process = {role: self._score(one) for role, one in zip(self.roles, positions, strict=True)}
         team = self._team(after) if over else None
         return StepResult(after, Rewards(process, team=team), metrics)
+
+    def rule(self, submission: Submission, part: str = "") -> Reward:
+        return graded(submission)
 
     def success(self, state: Floor, role: str) -> bool:
         """Whether the majority answer is correct; ties go to the answer given first."""
@@ -172,7 +192,8 @@ class Debate(Environment[Floor, DebateConfig]):
         except BadReply as refusal:
             return replace(state.positions[at], refusal=str(refusal))
         verdict = verdict_on(problem, answer)
-        return Position(answer, verdict, reason, self._verified(state, answer, verdict))
+        verified = self._verified(state, answer, verdict)
+        return Position(answer, verdict, reason, verified, reply=reply if self.judged else "")
 
     def _verified(self, state: Floor, answer: str, verdict: Verdict) -> bool | None:
         """The verifier's verdict, the same for the same answer within an episode."""
@@ -185,6 +206,30 @@ class Debate(Environment[Floor, DebateConfig]):
         if position.refusal is not None:
             return Scored(self.config.illegal_reward)
         return position.verdict.reward()
+
+    def _unjudged(self, state: Floor) -> Rewards:
+        """The rewards of what is not submitted: invalid replies, and a team without an answer."""
+        named = zip(self.roles, state.positions, strict=True)
+        process = {role: self._score(one) for role, one in named if one.refusal is not None}
+        silent = state.over and self._chosen(state) is None
+        return Rewards(process, team=Scored(0.0) if silent else None)
+
+    def _submissions(self, state: Floor) -> dict[str, Submission]:
+        """Each answer of this round, and at the end that of the team."""
+        named = zip(self.roles, state.positions, strict=True)
+        shown = {
+            role: self._submission(state, one, "process")
+            for role, one in named
+            if one.refusal is None
+        }
+        chosen = self._chosen(state) if state.over else None
+        return shown if chosen is None else {**shown, TEAM: self._submission(state, chosen)}
+
+    def _submission(
+        self, state: Floor, one: Position, level: SubmissionLevel = "agent"
+    ) -> Submission:
+        terse = self.config.terse
+        return answer_submission(state.problem, one.answer or "", one.reply, terse, level)
 
     def _votes(self, state: Floor) -> Counter[str]:
         return Counter(_vote(one) for one in state.positions if one.answer is not None)
@@ -224,7 +269,8 @@ class Debate(Environment[Floor, DebateConfig]):
     def _part(self, problem: Problem) -> str:
         count, rounds = len(self.roles), self.config.num_rounds
         if self.config.solo:
-            who = f"You answer a question, and go over your answer in {rounds} rounds."
+            again = f", and go over your answer in {rounds} rounds" if rounds > 1 else ""
+            who = f"You answer a question{again}."
         else:
             who = (
                 f"You are one of {count} debaters who answer a question over {rounds} rounds. "

@@ -101,6 +101,7 @@ class Debugging(Environment[Hunt, DebuggingConfig]):
     Config = DebuggingConfig
     players = players.PLAYERS
     late_rewards = True
+    submits = True
     blocking = True
     runs_programs = True
     rule_parts = ("planted", "subtle", "found", "mended")

@@ -12,6 +12,7 @@ from pettingllms.datasets import Problem
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.solo import SoloAllRoles, with_options
 from pettingllms.envs.tasks.math import players, programs
+from pettingllms.envs.toolkit.answer_submissions import answer_submission, graded
 from pettingllms.envs.toolkit.answers import BadReply
 from pettingllms.envs.toolkit.boxed_answers import (
     HOW_TO_BOX,
@@ -23,8 +24,19 @@ from pettingllms.envs.toolkit.boxed_answers import (
     problem_tasks,
     verdict_on,
 )
+from pettingllms.envs.toolkit.program_output import program_in
 from pettingllms.grading import NO_VERDICT, Verdict, start_grader
-from pettingllms.types import Message, Reward, Rewards, Scored, Task, system, user
+from pettingllms.types import (
+    TEAM,
+    Message,
+    Reward,
+    Rewards,
+    Scored,
+    Submission,
+    Task,
+    system,
+    user,
+)
 
 TOOL, REASONER = "tool", "reasoner"
 ROLES = (TOOL, REASONER)
@@ -56,6 +68,8 @@ class Found:
     """Feedback on the last reply, if it gave no answer."""
     invalid: bool = False
     """Whether the last reply was invalid. The previous answer then stays in force."""
+    reply: str = ""
+    """The whole reply with the answer, for a judge; empty without one."""
 
     def describe(self, viewer: str) -> str:
         """The text about it in the viewer's prompt."""
@@ -96,6 +110,7 @@ class Math(Environment[Work, MathConfig]):
 
     def __init__(self, config: MathConfig | None = None) -> None:
         super().__init__(config)
+        self.judged = self.config.judged
         self._problems = problem_tasks(self.config)
 
     @property
@@ -124,15 +139,38 @@ class Math(Environment[Work, MathConfig]):
     def step(self, state: Work, replies: Mapping[str, str]) -> StepResult[Work]:
         found = {role: self._find(state, role, replies[role]) for role in state.turn}
         after = self._advance(state, found)
-        process = {role: self._gain(state.of(role), now) for role, now in found.items()}
+        process = {
+            role: self._gain(state.of(role), now)
+            for role, now in found.items()
+            if now.invalid or not self.judged
+        }
         metrics = {"illegal": float(any(one.invalid for one in found.values()))}
         if TOOL in found:
             metrics["ran"] = float(found[TOOL].answer is not None)
         if not after.over:
             return StepResult(after, Rewards(process), metrics)
-        agent = {role: after.of(role).verdict.reward() for role in ROLES}
         metrics |= {"rounds": float(after.round), "right": float(self.success(after, REASONER))}
+        if self.judged:
+            return StepResult(after, *self._judged_end(after, process, metrics))
+        agent = {role: after.of(role).verdict.reward() for role in ROLES}
         return StepResult(after, Rewards(process, agent, agent[REASONER]), metrics)
+
+    def _judged_end(
+        self, state: Work, process: Mapping[str, Reward], metrics: Mapping[str, float]
+    ) -> tuple[Rewards, Mapping[str, float], dict[str, Submission]]:
+        """The final answers as submissions; a role without an answer gets 0."""
+        shown = {
+            role: answer_submission(state.problem, one.answer, one.reply, self.config.terse)
+            for role in ROLES
+            if (one := state.of(role)).answer is not None
+        }
+        agent: dict[str, Reward] = {role: Scored(0.0) for role in ROLES if role not in shown}
+        if REASONER in shown:
+            return Rewards(process, agent), metrics, {**shown, TEAM: shown[REASONER]}
+        return Rewards(process, agent, Scored(0.0)), metrics, shown
+
+    def rule(self, submission: Submission, part: str = "") -> Reward:
+        return graded(submission)
 
     def success(self, state: Work, role: str) -> bool:
         return state.of(REASONER).verdict.right
@@ -170,14 +208,16 @@ class Math(Environment[Work, MathConfig]):
         try:
             if role == REASONER:
                 answer = boxed_in(reply, problem, c.terse)
-                return Found(role, answer, verdict_on(problem, answer))
-            source = programs.program_in(reply, c.terse)
+                verdict = verdict_on(problem, answer)
+                return Found(role, answer, verdict, reply=reply if self.judged else "")
+            source = program_in(reply, c.terse)
         except BadReply as refusal:
             return replace(state.of(role), note=f"was refused: {refusal}", invalid=True)
         printed = programs.run(source, c.program_seconds, c.program_memory_mb)
         if printed.answer is None:
             return Found(role, note=printed.note)
-        return Found(role, printed.answer, verdict_on(problem, printed.answer))
+        shown = f"{source}\nOutput: {printed.answer}" if self.judged else ""
+        return Found(role, printed.answer, verdict_on(problem, printed.answer), reply=shown)
 
     def _advance(self, state: Work, found: Mapping[str, Found]) -> Work:
         known = {one.role: one for one in state.found} | dict(found)

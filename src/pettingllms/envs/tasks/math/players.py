@@ -8,6 +8,7 @@ from typing import Any
 from pettingllms.envs.base import ScriptedPlayer
 from pettingllms.envs.toolkit.boxed_answers import in_box, other_answer
 from pettingllms.envs.toolkit.noisy import noisy
+from pettingllms.envs.toolkit.program_output import as_program
 
 
 def play_random(env: Any, state: Any, role: str, rng: random.Random) -> str:
@@ -20,7 +21,7 @@ def play_solver(env: Any, state: Any, role: str, rng: random.Random) -> str:
     """The correct answer; as a program, the problem's formula if it has one."""
     formula = state.problem.short.removesuffix("=").replace("/", "//")
     if role == "tool" and formula and not state.problem.choices:
-        return _program(env, f"print({formula})")
+        return as_program(f"print({formula})", env.config.terse)
     return _reply(env, role, state.problem.answer)
 
 
@@ -31,12 +32,8 @@ def play_wrong(env: Any, state: Any, role: str, rng: random.Random) -> str:
 
 def _reply(env: Any, role: str, answer: str) -> str:
     if role == "tool":
-        return _program(env, f"print({answer!r})")
+        return as_program(f"print({answer!r})", env.config.terse)
     return in_box(answer, env.config.terse)
-
-
-def _program(env: Any, source: str) -> str:
-    return source if env.config.terse else f"```python\n{source}\n```"
 
 
 PLAYERS: Mapping[str, ScriptedPlayer] = {

@@ -1,59 +1,17 @@
-"""Programs in replies: executed in the sandbox, with the output parsed outside."""
+"""The answer that a program prints."""
 
-import re
-from dataclasses import dataclass
-from functools import lru_cache
-
-from pettingllms.envs.toolkit.answers import CLOSE, OPEN, BadReply
+from pettingllms.envs.toolkit import program_output
+from pettingllms.envs.toolkit.answers import BadReply
 from pettingllms.envs.toolkit.boxed_answers import checked_answer
-from pettingllms.envs.toolkit.sandboxed import run_sandboxed
-from pettingllms.sandbox import Limits, python
-
-BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
-MAX_LETTERS = 8000
-ENDS = {
-    "timeout": "took too long",
-    "memory": "needed too much memory",
-    "output": "printed too much",
-}
+from pettingllms.envs.toolkit.program_output import Printed
 
 
-@dataclass(frozen=True, slots=True)
-class Printed:
-    """The output of a program: its last line, or why it has none."""
-
-    answer: str | None
-    note: str = ""
-
-
-def program_in(reply: str, terse: bool = False) -> str:
-    """The program of a reply; BadReply unless there is exactly one."""
-    tagged = OPEN in reply or CLOSE in reply
-    found = [reply] * (not tagged) if terse else BLOCK.findall(reply)
-    if len(found) != 1 or not found[0].strip():
-        raise BadReply(f"{len(found)} programs in the reply; give one, as ```python ... ```")
-    if len(found[0]) > MAX_LETTERS or "\x00" in found[0]:
-        raise BadReply(f"a program has at most {MAX_LETTERS} letters, all of which can be printed")
-    return str(found[0])
-
-
-@lru_cache(maxsize=512)
 def run(source: str, seconds: float, memory_mb: int) -> Printed:
-    """Run a program until it ends or hits a limit. Cached, so that forks of an episode agree."""
-    outcome = run_sandboxed(python(source), Limits(seconds=seconds, memory_mb=memory_mb))
-    if not outcome.ok:
-        return Printed(None, ENDS.get(outcome.end) or _error_in(outcome.stderr))
-    lines = outcome.stdout.strip().splitlines()
-    if not lines:
-        return Printed(None, "printed nothing")
+    """Run a program; its last line must be an answer."""
+    found = program_output.run(source, seconds, memory_mb)
+    if found.answer is None:
+        return found
     try:
-        return Printed(checked_answer(lines[-1]))
+        return Printed(checked_answer(found.answer))
     except BadReply:
         return Printed(None, "printed a last line that is no answer")
-
-
-def _error_in(stderr: str) -> str:
-    """The type of the error that ended a program, without its message."""
-    last = (stderr.strip().splitlines() or [""])[-1]
-    kind = re.match(r"([A-Za-z]{1,40}(?:Error|Exception|Exit|Interrupt))\b", last)
-    return f"ended with {kind.group(1)}" if kind else "ended with an error"

@@ -7,12 +7,14 @@ per reply, and gives a short answer, which is compared with the reference answer
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from pydantic import Field
 
 from pettingllms.datasets.seeded import NUM_MADE, SeededTasks
-from pettingllms.datasets.short_answers import read_short_answers
+from pettingllms.datasets.short_answers import ShortAnswer, read_short_answers
+from pettingllms.datasets.splits import read_splits
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.solo import with_options
 from pettingllms.envs.tasks.search import players
@@ -49,8 +51,10 @@ class SearchConfig(ToolConfig):
     world: int = 0
     """Seed of the two generated worlds, one per split."""
     data: str = ""
-    """A JSON Lines file with `question` and `answer` or `golden_answers`. Empty: questions are
-    generated about the worlds."""
+    """Source of the questions: `hotpotqa`, `hf:OWNER/NAME`, or a file of rows with `question` and
+    `answer` or `golden_answers`. Empty: questions are generated about the worlds."""
+    test_data: str = ""
+    """Source of the test questions, in the same form. Empty: one in five questions of `data`."""
     service: str = ""
     """HTTP address of a search service. It receives `query` and `top_k` as JSON and returns
     `results` with `title` and `text`. Empty: the local index of the world, without network
@@ -108,11 +112,10 @@ class Search(Environment[Quest, SearchConfig]):
     def tasks(self, split: Split) -> Sequence[Task]:
         if not self.config.service:
             require_bm25s()
-        if not self.config.data:
+        if not self._reads(split):
             return SeededTasks(split, self.config.num_tasks or NUM_MADE)
-        found = read_short_answers(self.config.data)
-        own = [at for at, row in enumerate(found) if _split(row.question) == split]
-        return [Task(f"{split}-{at}", {"row": at}) for at in own[: self.config.num_tasks]]
+        own = self._rows(split)[: self.config.num_tasks]
+        return [Task(f"{split}-{row.at}", {"row": at}) for at, row in enumerate(own)]
 
     def reset(self, task: Task, seed: int) -> Quest:
         return Quest(self._question(task), self.roles[0])
@@ -173,9 +176,19 @@ class Search(Environment[Quest, SearchConfig]):
             return "the parts of the question"
         return '{"name": "search", "arguments": {"query": "..."}}, or an answer'
 
+    def _reads(self, split: Split) -> bool:
+        return bool(self.config.data or (split == "test" and self.config.test_data))
+
+    def _rows(self, split: Split) -> tuple[ShortAnswer, ...]:
+        return _read(self.config.data, self.config.test_data)[split == "test"]
+
+    def _row(self, task: Task) -> ShortAnswer:
+        split: Split = "test" if task.id.startswith("test-") else "train"
+        return self._rows(split)[int(task.data["row"])]
+
     def _question(self, task: Task) -> Question:
-        if self.config.data:
-            row = read_short_answers(self.config.data)[task.data["row"]]
+        if "row" in task.data:
+            row = self._row(task)
             return Question(row.question, row.answers, world=self.config.world)
         split = task.id.partition("-")[0]
         world = derive_seed("world", self.config.world, split)
@@ -255,9 +268,15 @@ class Search(Environment[Quest, SearchConfig]):
         return "\n".join([*lines, state.trouble]).strip()
 
 
-def _split(question: str) -> Split:
+@lru_cache(maxsize=8)
+def _read(data: str, test_data: str) -> tuple[tuple[ShortAnswer, ...], tuple[ShortAnswer, ...]]:
     """One question in five is for testing; the same text is never in both splits."""
-    return "test" if derive_seed(normal(question)) % 5 == 0 else "train"
+    return read_splits(
+        data,
+        test_data,
+        read_short_answers,
+        lambda row: derive_seed(normal(row.question)) % 5 == 0,
+    )
 
 
 def _share(question: Question, found: frozenset[str] | set[str]) -> float:

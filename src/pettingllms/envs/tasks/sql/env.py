@@ -12,12 +12,14 @@ therefore earns nothing.
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from pydantic import Field
 
 from pettingllms.datasets.seeded import NUM_MADE, SeededTasks, halved_seed
-from pettingllms.datasets.text_to_sql import read_questions
+from pettingllms.datasets.splits import read_splits
+from pettingllms.datasets.text_to_sql import SqlRow, read_questions
 from pettingllms.envs.base import Environment, Split, StepResult
 from pettingllms.envs.solo import with_options
 from pettingllms.envs.tasks.sql import players
@@ -63,9 +65,11 @@ class SqlConfig(ToolConfig):
     max_level: int = Field(default=3, ge=1, le=3)
     """1: one table. 2: also joins and groups. 3: also both combined, and missing rows."""
     data: str = ""
-    """A JSON file in the format of Spider or BIRD: a list of objects with `question`, `query`
-    (or `SQL`) and `db_id`, next to `database/DB_ID/DB_ID.sqlite`. Empty: questions are
-    generated."""
+    """Source of the questions: `spider`, or a JSON file in the format of Spider or BIRD: a list of
+    objects with `question`, `query` (or `SQL`) and `db_id`, next to
+    `database/DB_ID/DB_ID.sqlite`. Empty: questions are generated."""
+    test_data: str = ""
+    """Source of the test questions, in the same form. Empty: one in five questions of `data`."""
     max_calls: int = Field(default=4, ge=1)
     """Maximum number of explorer replies before the writer must write."""
     max_tries: int = Field(default=2, ge=1)
@@ -116,11 +120,10 @@ class Sql(Environment[Inquiry, SqlConfig]):
         return with_options(self, solo=True)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        if not self.config.data:
+        if not self._reads(split):
             return SeededTasks(split, self.config.num_tasks or NUM_MADE, halved_seed)
-        found = read_questions(self.config.data)
-        own = [at for at, row in enumerate(found) if _split(row.question) == split]
-        return [Task(f"{split}-{at}", {"row": at}) for at in own[: self.config.num_tasks]]
+        own = self._rows(split)[: self.config.num_tasks]
+        return [Task(f"{split}-{row.at}", {"row": at}) for at, row in enumerate(own)]
 
     def reset(self, task: Task, seed: int) -> Inquiry:
         return Inquiry(self._question(task), self.roles[0])
@@ -176,14 +179,26 @@ class Sql(Environment[Inquiry, SqlConfig]):
             role, f"{call}, or a SELECT"
         )
 
+    def _reads(self, split: Split) -> bool:
+        return bool(self.config.data or (split == "test" and self.config.test_data))
+
+    def _rows(self, split: Split) -> tuple[SqlRow, ...]:
+        return _read(self.config.data, self.config.test_data)[split == "test"]
+
+    def _row(self, task: Task) -> SqlRow:
+        split: Split = "test" if task.id.startswith("test-") else "train"
+        return self._rows(split)[int(task.data["row"])]
+
     def _question(self, task: Task) -> Question:
-        if not self.config.data:
+        if "row" not in task.data:
             return make_question(task.seed, self.config.max_level)
-        row = read_questions(self.config.data)[task.data["row"]]
+        row = self._row(task)
+        source = self.config.data if task.id.startswith("train-") else self.config.test_data
+        source = source or self.config.data
         question = Question(row.question, row.query, row.ordered, row.database())
         if not expected_result(question.database, question.sql).rows:
             raise DataError(
-                f"{self.config.data}, row {task.data['row'] + 1}: the reference query gives no "
+                f"{source}, {row.id}: the reference query gives no "
                 "rows, so any query that gives none would be right; leave the question out"
             )
         return question
@@ -276,9 +291,10 @@ class Sql(Environment[Inquiry, SqlConfig]):
         return "\n".join([*lines, *([state.notes] if state.notes else []), state.trouble]).strip()
 
 
-def _split(question: str) -> Split:
+@lru_cache(maxsize=8)
+def _read(data: str, test_data: str) -> tuple[tuple[SqlRow, ...], tuple[SqlRow, ...]]:
     """One question in five is for testing; the same text is never in both splits."""
-    return "test" if derive_seed(" ".join(question.lower().split())) % 5 == 0 else "train"
+    return read_splits(data, test_data, read_questions, lambda row: derive_seed(row.key()) % 5 == 0)
 
 
 def _line(call: ToolCall) -> str:

@@ -1,0 +1,1 @@
+"""Exchange with other frameworks: environments for their agents, episodes in their formats."""

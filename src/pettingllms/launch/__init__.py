@@ -1,0 +1,1 @@
+"""Files that run a configuration elsewhere: Slurm, KubeRay, SkyPilot and Docker."""
