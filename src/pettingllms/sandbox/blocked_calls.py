@@ -1,11 +1,11 @@
 """Counts the blocked system calls of one sandbox, which the kernel reports to a seccomp listener.
 
 A call waits until the listener answers it. Every answer is an error, so the listener can never let
-a call through, and it does not read the arguments. After `MAX_COUNTED` calls the listener closes,
+a call through, and it does not read the arguments. It exists on Linux only; the counts of recorded
+episodes are read everywhere. After `MAX_COUNTED` calls the listener closes,
 and the kernel returns the same errors without reporting them.
 """
 
-import fcntl
 import os
 import select
 import struct
@@ -63,6 +63,8 @@ class Listener:
         events = self._events()
         if not events & select.POLLIN:
             return not events  # else: all processes have ended
+        import fcntl
+
         request = bytearray(REQUEST.size)
         with suppress(FileNotFoundError):  # the calling process has ended
             fcntl.ioctl(self.descriptor, RECEIVE, request)

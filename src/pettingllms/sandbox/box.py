@@ -18,13 +18,14 @@ import threading
 import time
 from collections import Counter
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import cache
 
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox.blocked_calls import Listener, record
 from pettingllms.sandbox.cgroup import Place
 from pettingllms.sandbox.memory_limit import make_meter
-from pettingllms.sandbox.process_usage import descendants, num_files
+from pettingllms.sandbox.process_usage import cpu_seconds, descendants, num_files
 from pettingllms.sandbox.program import End, Limits, Outcome, Program
 from pettingllms.sandbox.seccomp import passing_filter, seccomp_filter
 from pettingllms.sandbox.tiers import ENVIRONMENT, NUM_FILES, WORK, Descriptors, Setup, Tier
@@ -149,9 +150,10 @@ class Box:
         seconds = time.monotonic() - start
         if end in ("exited", "killed") and self._meter.is_over():
             end = "memory"
+        used = cpu_seconds(self._first) if end == "timeout" else None
         self.kill()
         exchange.drain()
-        outcome = exchange.outcome(end, seconds)
+        outcome = replace(exchange.outcome(end, seconds), cpu_seconds=used)
         if self._listener is not None:
             record(outcome.refused)
         return outcome

@@ -1,4 +1,4 @@
-"""Total memory of all processes of a sandbox, read from /proc outside the sandbox.
+"""Memory and CPU time of all processes of a sandbox, read from /proc outside the sandbox.
 
 Resource limits apply per process, so 32 processes could each use the full amount. Without a control
 group, the thread that waits for a program therefore polls the total every few milliseconds.
@@ -13,6 +13,7 @@ from pathlib import Path
 from pettingllms.sandbox.seccomp import MAX_SHARED_BYTES
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
+TICKS = os.sysconf("SC_CLK_TCK")
 PIPE_BYTES = 1 << 16
 """Capacity of a pipe; the filter blocks changes to it."""
 BUFFER = Path("/proc/sys/net/core/wmem_default")
@@ -45,6 +46,16 @@ def memory_below(pid: int, limit: int) -> int:
     if resident <= limit:
         return resident
     return shared + sum(map(_share, tasks)) + _num_pipes(tasks) * PIPE_BYTES
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process and all its descendants, including those that have ended."""
+    ticks = 0
+    for process in (pid, *descendants(pid)):
+        with suppress(OSError):  # the process has ended; its parent has its time
+            fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
+            ticks += sum(map(int, fields[11:15]))  # user, system, and both of ended children
+    return ticks / TICKS
 
 
 def num_files(pid: int, folder: str) -> int:

@@ -59,6 +59,8 @@ class Outcome:
     seconds: float
     refused: Counter[str] = field(default_factory=Counter)
     """Number of blocked system calls by name; empty if they cannot be counted."""
+    cpu_seconds: float | None = None
+    """CPU time of all processes, measured at a timeout only."""
 
     @property
     def ok(self) -> bool:
