@@ -43,6 +43,8 @@ class Model(Section):
     """Attention head size of a tiny model; vLLM needs 32 or more."""
     symbols: bool = False
     """Use one token per board symbol in a tiny model."""
+    number_digits: int = Field(default=1, ge=1, le=3)
+    """With `symbols`: numbers of up to this many digits are one token each in a tiny model."""
 
     @property
     def supports_images(self) -> bool:
@@ -51,7 +53,7 @@ class Model(Section):
 
     @model_validator(mode="after")
     def _check_options(self) -> Self:
-        chosen = {"mlp_size", "head_dim"} & self.model_fields_set
+        chosen = {"mlp_size", "head_dim", "number_digits"} & self.model_fields_set
         if self.supports_images and chosen:
             rest = ", ".join(sorted(chosen))
             raise ValueError(f"a tiny VLM does not support {rest}; remove it")

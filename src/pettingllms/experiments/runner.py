@@ -1,26 +1,21 @@
 """Training and evaluation of an experiment; the only module here that starts engines."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pettingllms.config import EnvConfig, RunConfig
 from pettingllms.errors import CheckpointError
 from pettingllms.experiments.experiment import Model
-from pettingllms.experiments.results import FILE, Result
+from pettingllms.experiments.results import FILE, TOKENS, Result
 from pettingllms.experiments.scoring import Exploitability
 from pettingllms.policies.files import Saved
 from pettingllms.runs.callbacks import Callback
 from pettingllms.runs.folder import RunFolder
+from pettingllms.runs.metrics import flatten
 
 if TYPE_CHECKING:
     from pettingllms.models.tiny import Architecture
-
-from collections.abc import Mapping
-from typing import Any
-
-from pettingllms.experiments.results import TOKENS
-from pettingllms.runs.metrics import flatten
 
 
 class ProgressLines(Callback):
@@ -122,6 +117,7 @@ class ThisMachine:
             model.symbols,
             model.mlp_size,
             model.head_dim,
+            model.number_digits,
         )
 
     def warm_start(

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,6 +51,7 @@ def make_tiny(
     symbols: bool = False,
     mlp_size: int | None = None,
     head_dim: int = _HEAD_DIM,
+    number_digits: int = 1,
 ) -> Path:
     """Write a randomly initialized model with its own tokenizer; the same bytes each time.
 
@@ -58,7 +59,8 @@ def make_tiny(
     and has at most `vocab_size` tokens. The default model has about a million parameters.
 
     With `symbols` every character is a separate token, except lowercase words, and a message takes
-    one token more than its text: for boards and grids, whose cells should not be merged.
+    one token more than its text: for boards and grids, whose cells should not be merged. Numbers of
+    up to `number_digits` digits are one token each.
     """
     if architecture not in ("qwen3", "llama"):
         raise ModelError(f"unknown architecture '{architecture}'; expected qwen3 or llama")
@@ -66,8 +68,10 @@ def make_tiny(
     folder = folder.expanduser().absolute()
     with whole(folder) as part:
         known = environment_texts() if texts is None else texts
-        make = make_symbol_tokenizer if symbols else make_tokenizer
-        tokenizer = make(known, vocab_size)
+        if symbols:
+            tokenizer = make_symbol_tokenizer(known, vocab_size, number_digits=number_digits)
+        else:
+            tokenizer = make_tokenizer(known, vocab_size)
         # Wider than usual: a small vocabulary leaves most parameters to the layers.
         width = mlp_size or 8 * hidden_size
         model = _model(architecture, tokenizer, hidden_size, num_layers, width, head_dim, seed)
@@ -111,12 +115,25 @@ def make_symbol_tokenizer(
     vocab_size: int,
     special: Sequence[str] = (),
     template: str = _ONE_EACH,
+    number_digits: int = 1,
 ) -> Any:
     """A tokenizer that does not merge symbols, with additional special tokens."""
     from tokenizers import Regex, pre_tokenizers
 
-    cut = pre_tokenizers.Split(Regex(_WORDS), behavior="isolated")
-    return _trained(texts, vocab_size, cut, False, [*_SYMBOLS, *special], template)
+    pattern, numbers = _WORDS, range(0)
+    if number_digits > 1:
+        pattern = f"[0-9]{{2,{number_digits}}}|{_WORDS}"
+        numbers = range(10, 10**number_digits)
+    cut = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+    known = chain(texts, map(str, numbers))
+    tokenizer = _trained(known, vocab_size, cut, False, [*_SYMBOLS, *special], template)
+    tokens = tokenizer.get_vocab()
+    if missing := sum(str(number) not in tokens for number in numbers):
+        raise ModelError(
+            f"vocab_size = {vocab_size} has no room for {missing} of the {len(numbers)} numbers of "
+            f"two to {number_digits} digits; set {vocab_size + missing} or more"
+        )
+    return tokenizer
 
 
 def _trained(

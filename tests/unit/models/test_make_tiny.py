@@ -114,6 +114,24 @@ def test_every_digit_is_a_token_however_often_a_number_is_said(tmp_path: Path) -
     assert AutoTokenizer.from_pretrained(folder).tokenize("2024") == list("2024")
 
 
+def test_numbers_are_single_tokens_up_to_the_given_digits(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    options = {"symbols": True, "vocab_size": 1400, "number_digits": 3}
+    made = make_tiny(tmp_path / "m", texts=["largest? 1234"], **options)
+    tokenizer = AutoTokenizer.from_pretrained(made)
+    numbers = [str(number) for number in range(1000)]
+    assert all(len(tokenizer.encode(number)) == 1 for number in numbers)
+    assert tokenizer.decode(tokenizer.encode("7 12 1234")) == "7 12 1234"
+    assert len(tokenizer.encode("1234")) == 2
+
+
+def test_a_vocabulary_without_room_for_the_numbers_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no room for .* of the 990 numbers"):
+        make_tiny(tmp_path / "m", texts=[], symbols=True, vocab_size=300, number_digits=3)
+    assert not (tmp_path / "m").exists()
+
+
 def test_words_of_the_environments_are_short(tokenizer: Any) -> None:
     assert tokenizer.tokenize("<answer>") == ["<", "answer", ">"]
 
