@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pettingllms.config.renames import EXPERIMENT_NAMES, migrate_metrics
-from pettingllms.experiments.experiment import Figure
+from pettingllms.experiments.experiment import Figure, Model
 from pettingllms.experiments.plan import Plan, PlannedArm, PlannedEvaluation
 from pettingllms.experiments.scoring import EXPLOITABILITY_METRICS, Measured
 from pettingllms.runs.folder import CONFIG_FILE, RunFolder, write_whole
@@ -132,13 +132,16 @@ def is_same_basis(plan: Plan, one: str, other: str) -> bool:
 
 
 def _parse_basis(plan: Plan, basis: str) -> dict[str, Any]:
-    """A basis with parsed configs; for tokenizer texts only the environment matters."""
+    """A basis with parsed configs; for tokenizer texts only the environment matters. New options of
+    models and configs get their defaults."""
     parts: dict[str, Any] = json.loads(basis)
     # Version 0.1 wrote its default, float32, where `auto` is written now.
     starts = [plan.read(text).for_device("cpu") for text in parts["warm_starts"]]
     verifiers = [plan.read(text).for_device("cpu") for text in parts.get("verifiers", [])]
     texts = [plan.read(text).env for text in parts["texts"]]
-    return {**parts, "warm_starts": starts, "verifiers": verifiers, "texts": texts}
+    model = {**Model().model_dump(), **parts["model"]}
+    made = {"model": model, "warm_starts": starts, "verifiers": verifiers, "texts": texts}
+    return {**parts, **made}
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

@@ -209,10 +209,11 @@ def test_trained_numbers_and_untrained_ones_do_not_join(
     assert any(f"'GRPO' was made with trained = {trained}" in line for line in lab.said)
 
 
-def test_models_outlive_an_option_that_came_later(tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["decay_entropy = true\\n", ',\n  "number_digits": 1'])
+def test_models_outlive_an_option_that_came_later(tmp_path: Path, option: str) -> None:
     Lab(tmp_path).run(1)
     (path,) = tmp_path.rglob("basis.json")
-    older = path.read_text().replace("decay_entropy = true\\n", "")
+    older = path.read_text().replace(option, "")
     assert older != path.read_text()
     path.write_text(older)
     Lab(tmp_path).run(1)
