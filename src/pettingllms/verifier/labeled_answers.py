@@ -78,8 +78,8 @@ def label(
 
 def _submitted(episode: Episode, config: VerifierConfig, rule: Rule) -> Iterator[Answer]:
     """The submissions of roles, with what a verifier reads as a judge: question and answer. Who
-    gave an answer, and when, is no part of that."""
-    question = json.dumps([episode.env, episode.task.id])
+    gave an answer, and when, is no part of that. Generated tasks repeat questions, so the question
+    is its text and not the task: otherwise test answers would be to questions of training."""
     for at in episode.main_branch():
         for role, shown in episode.steps[at].submissions.items():
             if role == TEAM or (config.roles and role not in config.roles):
@@ -87,6 +87,7 @@ def _submitted(episode: Episode, config: VerifierConfig, rule: Rule) -> Iterator
             truth = rule(shown)
             if isinstance(truth, Scored):
                 correct = truth.value >= RIGHT
+                question = json.dumps([episode.env, shown.question])
                 yield Answer(question, (user(shown.question),), shown.answer, correct)
 
 

@@ -1,6 +1,7 @@
 """debate-v1 and math-v1 with a judge: what is submitted, and that the truth rewards nothing."""
 
 import asyncio
+import copy
 import random
 from dataclasses import replace
 from typing import Any
@@ -29,7 +30,7 @@ from pettingllms.types import (
     user,
 )
 from pettingllms.verifier.collect import verifier_tasks
-from pettingllms.verifier.labeled_answers import label
+from pettingllms.verifier.labeled_answers import label, train_test_split
 
 NOT_RIGHT = "no \\boxed"
 
@@ -181,6 +182,21 @@ def test_submissions_are_labelled_by_the_rule_and_not_by_the_success_of_the_team
         assert shown == user(shown.content), "the same input as in training on its scores"
     assert {answer.turn for answer in found} == {0}
     assert len({answer.question for answer in found}) == 3, "one per task, not per role"
+
+
+def test_tasks_with_the_same_question_are_on_one_side_of_the_verifiers_split(
+    tmp_path: Any,
+) -> None:
+    """Generated tasks repeat questions; answers of the test side would be no held-out ones."""
+    env = make_env("debate-v1", judged=True, terse=True, data="sums", num_rounds=2)
+    first, *_, last = episodes("noisy", tmp_path)
+    again = copy.deepcopy(first)
+    again.task = replace(first.task, id="train-another")
+    found = label([first, again, last], VerifierConfig(), env.rule)
+    assert len({answer.question for answer in found}) == 2
+    for seed in range(8):
+        train, test = train_test_split(found, 0.5, seed)
+        assert not {a.messages for a in train} & {a.messages for a in test}
 
 
 def test_the_verifier_gets_no_question_of_the_tasks_that_are_left_to_training() -> None:
