@@ -136,7 +136,7 @@ def _json_in(text: str) -> Any:
         raise BadReply(f"a graph nests brackets at most {MAX_DEPTH} deep")
     try:
         return json.loads(text, object_pairs_hook=_distinct_keys, parse_constant=_no_constant)
-    except ValueError:
+    except (ValueError, RecursionError):  # brackets within text hide the depth of others
         raise BadReply("the graph is not valid JSON") from None
 
 
