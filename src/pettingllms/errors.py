@@ -26,6 +26,7 @@ __all__ = [
     "PausedError",
     "PettingError",
     "RecordError",
+    "RequestRefusedError",
     "SamplerError",
     "SandboxError",
     "StaleWeightsError",
@@ -77,6 +78,10 @@ class HubError(PettingError):
 
 class NoAnswerError(PettingError):
     """A server that did not answer after all retries."""
+
+
+class RequestRefusedError(NoAnswerError):
+    """A server that rejects a request for what it contains."""
 
 
 class WireError(PettingError, ValueError):

@@ -14,7 +14,7 @@ from pettingllms.judges import JudgeModel
 from pettingllms.league import SCRIPT
 from pettingllms.rollouts import Player
 from pettingllms.rollouts.scripted import scripted_player
-from pettingllms.types import Renderer, Sampler
+from pettingllms.types import Failed, PromptTooLong, Renderer, Sampler
 from pettingllms.types.sampling import WHOLE, Truncation
 
 Read = Callable[[str, Sequence[Choice]], Awaitable[list[list[float]]]]
@@ -94,10 +94,17 @@ class PolicySamplers:
 
     def judge(self, name: str, reply_logprobs: Read) -> JudgeModel:
         """A policy of this run as the model of a judge."""
-        policy, renderer = self._config.policies[name], self.renderers[name]
+        policy = self._config.policies[name]
+        renderer: Any = self.renderers[name]  # of a tokenizer, where `read` is used
         assert not isinstance(policy, ScriptedPolicy)  # noqa: S101 - see judge_problems
 
-        async def read(messages: Sequence[Any], replies: Sequence[str]) -> list[float]:
+        limit = self._config.inference.max_model_len
+
+        async def read(messages: Sequence[Any], replies: Sequence[str]) -> list[float] | Failed:
+            longest = max(len(renderer.encode(reply)) for reply in replies)
+            if (num_tokens := len(renderer.render(messages)) + longest) >= limit:
+                reason = f"{num_tokens} tokens to judge (inference.max_model_len = {limit})"
+                return PromptTooLong(reason, "limit")
             (found,) = await reply_logprobs(name, [(messages, replies)])
             return found
 

@@ -11,10 +11,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from pettingllms.config.policies import ApiPolicy
-from pettingllms.errors import NoAnswerError, SamplerError
+from pettingllms.errors import NoAnswerError, RequestRefusedError, SamplerError
 from pettingllms.rollouts.scripted import text_ids
 from pettingllms.runtime.http_client import JsonClient
-from pettingllms.types import Failed, Ids, Image, Message, Sample, SampleRequest, Usage
+from pettingllms.types import (
+    Failed,
+    Ids,
+    Image,
+    Message,
+    PromptRefused,
+    Sample,
+    SampleRequest,
+    Usage,
+)
 from pettingllms.types.turns import Finish
 from pettingllms.vision.images import text_only
 
@@ -87,9 +96,11 @@ class HttpSampler:
             finish: Finish = "length" if choice["finish_reason"] == "length" else "stop"
             written = text_ids(text)
             if choice["finish_reason"] == "content_filter":
-                return Failed(
+                return PromptRefused(
                     f"{self._client.url} cut the reply with its content filter", "sampler"
                 )
+        except RequestRefusedError as error:
+            return PromptRefused(str(error), "sampler")
         except NoAnswerError as error:
             raise SamplerError(str(error)) from error
         except (LookupError, TypeError, AttributeError) as error:

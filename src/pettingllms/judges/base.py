@@ -16,7 +16,7 @@ from pettingllms.types import Failed, Message, Renderer, Reward, Sampler, Scored
 from pettingllms.types.sampling import WHOLE, Truncation
 
 WIN, TIE, LOSS = Scored(1.0), Scored(0.5), Scored(0.0)
-Read = Callable[[Sequence[Message], Sequence[str]], Awaitable[list[float]]]
+Read = Callable[[Sequence[Message], Sequence[str]], Awaitable[list[float] | Failed]]
 """Takes a prompt and candidate replies; returns the log-prob of each reply."""
 
 

@@ -4,9 +4,9 @@ LLM judges have a position bias: most prefer the first answer. Each pair is ther
 orders and the verdicts are averaged, which removes a purely positional bias exactly; its size is a
 metric.
 
-An answer might confuse the model until it replies without a verdict, and so avoid a bad grade. In
-that case the judge scores a plain control answer: if that works and the submission still gets no
-verdict, the submission loses.
+An answer might confuse the model until it replies without a verdict, fill its context, or make its
+server refuse the prompt, and so avoid a bad grade. In that case the judge scores a plain control
+answer: if that works and the submission still gets no verdict, the submission loses.
 """
 
 import asyncio
@@ -21,7 +21,14 @@ from pettingllms.errors import ConfigError
 from pettingllms.judges.base import LOSS, TIE, WIN, Judge, JudgeContext
 from pettingllms.judges.quoting import nonce, plain
 from pettingllms.judges.rate_limits import Limits
-from pettingllms.judges.requests import Cache, JudgeRequests, Reader, Unreadable, key_of
+from pettingllms.judges.requests import (
+    Cache,
+    JudgeRequests,
+    Reader,
+    Unreadable,
+    key_of,
+    no_verdict,
+)
 from pettingllms.judges.verdicts import (
     CHOICES,
     SCORES,
@@ -176,7 +183,7 @@ class LlmJudge(Judge):
 def _expected(logprobs: list[float] | Failed, choices: dict[str, float]) -> Reward:
     """The mean verdict, weighted by the probability of each possible verdict."""
     if isinstance(logprobs, Failed):
-        return logprobs
+        return no_verdict(logprobs)
     most = max(logprobs)
     if not math.isfinite(most):
         return Failed("the engine returned no finite log-probs", "judge")

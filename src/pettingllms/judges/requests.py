@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from pettingllms.errors import ClusterError, describe
@@ -16,7 +17,17 @@ from pettingllms.judges.rate_limits import Limits
 from pettingllms.judges.verdicts import BadVerdict
 from pettingllms.runtime.in_flight import service_timeout
 from pettingllms.seeds import derive_seed
-from pettingllms.types import Failed, Message, Reward, Sample, SampleRequest, Scored, images_of
+from pettingllms.types import (
+    Failed,
+    Message,
+    PromptRefused,
+    PromptTooLong,
+    Reward,
+    Sample,
+    SampleRequest,
+    Scored,
+    images_of,
+)
 
 CHARS_PER_TOKEN = 3
 """For a conservative estimate of prompt tokens before the server reports usage."""
@@ -28,9 +39,16 @@ ResultT = TypeVar("ResultT")
 
 
 class Unreadable(Failed):
-    """The model replied, but never with a verdict: the submission may have confused it."""
+    """The model gave no verdict, and the submission may be the cause: it confused the model, is
+    longer than its context, or its server refuses it."""
 
     __slots__ = ()
+
+
+def no_verdict(failure: Failed) -> Failed:
+    """The failure of a judge whose model failed: `Unreadable` if the prompt caused it."""
+    kind = Unreadable if isinstance(failure, PromptTooLong | PromptRefused) else Failed
+    return kind(failure.reason, "judge")
 
 
 class JudgeRequests:
@@ -54,7 +72,7 @@ class JudgeRequests:
 
     async def ask(self, messages: Sequence[Message], read: Reader, seed: int) -> Reward:
         """The verdict in the model's reply; Failed with the last reason if every try fails."""
-        reason, kind = "", Failed
+        last = Failed("", "judge")
         for number in range(self._num_tries):
             if number:
                 await asyncio.sleep(WAIT_SECONDS * 2 ** (number - 1))
@@ -63,10 +81,10 @@ class JudgeRequests:
                 try:
                     return read(reply.strip())
                 except BadVerdict as bad:
-                    reason, kind = str(bad), Unreadable
+                    last = Unreadable(str(bad), "judge")
             else:
-                reason, kind = reply.reason, Failed
-        return kind(f"no verdict in {self._num_tries} tries: {reason}", "judge")
+                last = no_verdict(reply)
+        return replace(last, reason=f"no verdict in {self._num_tries} tries: {last.reason}")
 
     async def choose(
         self, messages: Sequence[Message], replies: Sequence[str]

@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pettingllms.errors import ConfigError, NoAnswerError
+from pettingllms.errors import ConfigError, NoAnswerError, RequestRefusedError
 from pettingllms.runtime.in_flight import InFlight
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 RETRY_STATUS = (408, 409, 429, 500, 502, 503, 504)
 """Status codes after which a request is retried."""
+REFUSED_STATUS = (400, 413, 422)
+"""Status codes of a request that the server rejects for what it contains."""
 FIRST_WAIT, MAX_WAIT = 0.25, 30.0
 """Seconds before the first retry, doubled each time; and the longest Retry-After that is
 honored."""
@@ -75,7 +77,7 @@ class JsonClient:
         import httpx
 
         client = self._opened()
-        problem, wait = "", 0.0
+        problem, wait, kind = "", 0.0, NoAnswerError
         for number in range(self._num_tries):
             await asyncio.sleep(wait)
             wait = FIRST_WAIT * 2**number
@@ -85,11 +87,13 @@ class JsonClient:
                     return answer.json()
                 problem = f"HTTP {answer.status_code}: {answer.text}"
                 if answer.status_code not in RETRY_STATUS:
+                    is_refused = answer.status_code in REFUSED_STATUS
+                    kind = RequestRefusedError if is_refused else NoAnswerError
                     break
                 wait = max(wait, _retry_after(answer.headers.get("Retry-After", "")))
             except (httpx.TransportError, ValueError, RecursionError) as error:
                 problem = repr(error)  # ValueError and RecursionError: the response is not JSON
-        raise NoAnswerError(f"{self.url} did not answer: {self.redact(problem)}")
+        raise kind(f"{self.url} did not answer: {self.redact(problem)}")
 
     def _opened(self) -> "httpx.AsyncClient":
         import httpx

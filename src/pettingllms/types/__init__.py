@@ -29,6 +29,7 @@ from pettingllms.types.rewards import (
     total,
 )
 from pettingllms.types.sampling import (
+    PromptRefused,
     PromptTooLong,
     Renderer,
     Sample,
@@ -61,6 +62,7 @@ __all__ = [
     "Member",
     "Message",
     "Part",
+    "PromptRefused",
     "PromptTooLong",
     "Renderer",
     "Reward",

@@ -80,6 +80,10 @@ class PromptTooLong(Failed):
     """The prompt leaves no room for a reply in the context of the model."""
 
 
+class PromptRefused(Failed):
+    """The server rejects the prompt, or cuts its reply, for what the prompt contains."""
+
+
 class Sampler(Protocol):
     """Turns prompt ids into response ids: vLLM, an HTTP server, a scripted player."""
 

@@ -14,6 +14,7 @@ from pettingllms.inference.http import HttpSampler, JsonRenderer
 from pettingllms.types import (
     Failed,
     Message,
+    PromptRefused,
     Sample,
     SampleRequest,
     Usage,
@@ -153,10 +154,19 @@ def test_the_key_is_sent_and_never_in_the_clear(monkeypatch: pytest.MonkeyPatch)
         HttpSampler(ApiPolicy(url="https://example.com/v1", model="m", key=KEY))
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_prompt_that_the_server_rejects_is_told_from_a_server_that_is_down(status: int) -> None:
+    with serving([(status, {"error": "maximum context length is 2048 tokens"})]) as (url, asked):
+        (found,) = ask(url)
+    assert isinstance(found, PromptRefused)
+    assert "maximum context length" in found.reason
+    assert len(asked) == 1
+
+
 def test_a_reply_that_a_filter_cut_is_no_reply() -> None:
     with serving([reply("Well, you", "content_filter")]) as (url, _):
         (found,) = ask(url)
-    assert isinstance(found, Failed)
+    assert isinstance(found, PromptRefused)
     assert "content filter" in found.reason
 
 

@@ -29,7 +29,7 @@ from pettingllms.judges.panel import Panel, PanelConfig
 from pettingllms.judges.quoting import plain
 from pettingllms.judges.rate_limits import Limits
 from pettingllms.judges.requests import Cache
-from pettingllms.types import Failed, Scored, Submission
+from pettingllms.types import Failed, PromptRefused, PromptTooLong, Scored, Submission
 
 PAIRS = labelled_pairs(200)
 
@@ -343,6 +343,42 @@ def test_a_score_that_an_answer_confuses_away_is_the_lowest() -> None:
     judge = llm(Model(lambda _, p: "Gladly!" if BABBLE in p else '{"score": 7}'), num_tries=1)
     assert run(judge.score(Submission(QUESTION, BABBLE))) == Scored(0.0)
     assert run(judge.score(Submission(QUESTION, "apple"))) == Scored(0.7)
+
+
+@pytest.mark.parametrize("kind", [PromptTooLong, PromptRefused])
+def test_an_answer_that_the_judge_cannot_be_shown_loses_and_is_not_void(kind: type[Failed]) -> None:
+    """One that fills the judge's context, or that its server refuses, must not avoid a grade."""
+    hidden = kind("not shown", "limit")
+    judge = llm(Model(lambda _, p: hidden if BABBLE in p else '{"score": 7}'), num_tries=1)
+    assert run(judge.score(Submission(QUESTION, BABBLE))) == Scored(0.0)
+    compared = counting()
+    judge = llm(Model(lambda r, p: hidden if BABBLE in p else compared(r, p)), num_tries=1)
+    bad, good = Submission(QUESTION, BABBLE), Submission(QUESTION, "apple, pear")
+    assert run(judge.compare(bad, good)) == Scored(0.0)
+    assert run(judge.compare(good, bad)) == Scored(1.0)
+    judge = llm(Model(lambda *_: hidden), num_tries=1)
+    assert isinstance(run(judge.score(bad)), Failed), "the question is too long"
+
+
+def test_a_busy_server_is_no_fault_of_an_answer() -> None:
+    """Only the first request fails, and control answers would be scored."""
+    busy = Failed("busy", "sampler")
+    judge = llm(Model(lambda _, p: busy if BABBLE in p else '{"score": 7}'), num_tries=1)
+    assert isinstance(run(judge.score(Submission(QUESTION, BABBLE))), Failed)
+
+
+def test_an_answer_too_long_to_read_a_verdict_on_loses() -> None:
+    async def read(messages, replies):
+        if BABBLE in messages[1].content:
+            return PromptTooLong("too long", "limit")
+        return [float(at) for at, _ in enumerate(replies)]
+
+    context = JudgeContext(
+        count, lambda _: JudgeModel("judge", Model(counting()), JsonRenderer(), read=read)
+    )
+    judge = LlmJudge("llm", LlmConfig(kind="llm", policy="judge", verdict="read"), context)
+    assert run(judge.score(Submission(QUESTION, BABBLE))) == Scored(0.0)
+    assert run(judge.score(Submission(QUESTION, "apple"))).value > 0.5
 
 
 def test_a_judge_that_can_judge_no_plain_answer_either_has_failed() -> None:
