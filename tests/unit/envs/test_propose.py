@@ -271,6 +271,15 @@ def test_test_episodes_begin_with_held_out_tasks_and_without_the_proposer() -> N
     assert not any(map(fixed.is_held_out, trained))
 
 
+@pytest.mark.parametrize("domain", ["arithmetic", "sudoku"])
+def test_proposers_are_shown_no_held_out_task(domain: str) -> None:
+    env = terse(domain=domain)
+    lessons = [env.reset(task, 0) for task in env.tasks("train")[:100]]
+    shown = [env.domain.parse(text, one.given) for one in lessons for text in one.examples]
+    assert len(shown) > 100
+    assert not any(map(env.is_held_out, shown))
+
+
 def test_ingredients_depend_on_the_task_and_differ_between_tasks() -> None:
     env = terse()
     tasks = env.tasks("train")[:50]

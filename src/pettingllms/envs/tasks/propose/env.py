@@ -161,8 +161,9 @@ class Propose(Environment[Lesson, ProposeConfig]):
             return Lesson((), tasks=(made,), is_proposed=False, is_test=is_test)
         given = self.domain.draw(rng)
         written = [self.domain.write(given, rng) for _ in range(NUM_EXAMPLES)]
-        examples = [self.domain.parse(text, given).text for text in written]
-        return Lesson(given, tuple(dict.fromkeys(examples)))
+        examples = [self.domain.parse(text, given) for text in written]
+        shown = [one.text for one in examples if not self.is_held_out(one)]
+        return Lesson(given, tuple(dict.fromkeys(shown)))
 
     def acting(self, state: Lesson) -> tuple[str, ...]:
         if state.waits_for_proposal:
