@@ -173,6 +173,15 @@ def test_grids_are_solved_by_the_environment() -> None:
     assert sudoku.parse("." + full[1:], ("1.../..../..../....".replace("1", "."),)).trivial
 
 
+def test_clues_always_allow_a_task_that_is_not_trivial() -> None:
+    """With twelve clues, one blank per row would make all proposals and test tasks trivial."""
+    env = terse(domain="sudoku", num_given=12)
+    for task in env.tasks("train")[:60]:
+        (clues,) = env.reset(task, 0).given
+        assert max(row.count(".") for row in clues.split("/")) >= 2
+    assert not any(env.reset(task, 0).current.trivial for task in env.tasks("test")[:60])
+
+
 # --- outcomes and rewards -------------------------------------------------------------------------
 
 

@@ -32,10 +32,14 @@ class Sudoku4(Domain):
         self._num_given = num_given
 
     def draw(self, rng: random.Random) -> tuple[str, ...]:
-        """One grid with clues that some full grid contains."""
+        """One grid with clues that some full grid contains, and with a row of two blanks: without
+        one, all tasks with these clues are trivial."""
         full = next(solutions(BLANK * NUM_CELLS, rng=rng))
-        kept = rng.sample(range(NUM_CELLS), self._num_given)
-        return (_rows("".join(full[at] if at in kept else BLANK for at in range(NUM_CELLS))),)
+        while True:
+            kept = rng.sample(range(NUM_CELLS), self._num_given)
+            clues = _rows("".join(full[at] if at in kept else BLANK for at in range(NUM_CELLS)))
+            if not _is_trivial(clues):
+                return (clues,)
 
     def parse(self, text: str, given: tuple[str, ...]) -> ProposedTask:
         cells = self._cells(text, DIGITS + BLANK)
