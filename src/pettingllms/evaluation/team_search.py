@@ -53,6 +53,8 @@ class TeamSearch:
                 raise ConfigError(name, [f"is {getattr(self, name)}; expected at least 1"])
         if self.options.get("design"):
             raise ConfigError("design", ["fixes the graph that is searched for; leave it out"])
+        if self.options.get("solo"):
+            raise ConfigError("solo", ["has one role and no executors; leave it out"])
 
 
 @dataclass(slots=True)

@@ -80,6 +80,9 @@ def test_wrong_requests_are_rejected() -> None:
         TeamSearch(num_episodes=0)
     with pytest.raises(ConfigError, match="fixes the graph"):
         TeamSearch(options={"design": '["a"]'})
+    result = CliRunner().invoke(app, ["search-team", "solo=true", "--episodes", "10"])
+    assert isinstance(result.exception, ConfigError)
+    assert "no executors" in str(result.exception)
     with pytest.raises(ConfigError, match="nosy"):
         search_team(TeamSearch("nosy", 10))
     with pytest.raises(ConfigError, match="human"):
