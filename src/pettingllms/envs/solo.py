@@ -45,9 +45,11 @@ class SoloAllRoles(Environment[SoloState, EnvConfig]):
     For sequential environments with a team reward.
     """
 
-    def __init__(self, env: Environment[Any, Any]) -> None:
+    def __init__(self, env: Environment[Any, Any], also_rewarded: Sequence[str] = ()) -> None:
+        """`also_rewarded` are roles whose agent rewards `solo` gets when it plays another role."""
         super().__init__(env.config)
         self.env = env
+        self._also_rewarded = tuple(also_rewarded)
         self.id = env.id
         self.players = {name: partial(_play_role, play) for name, play in env.players.items()}
         self.late_rewards = env.late_rewards
@@ -85,7 +87,7 @@ class SoloAllRoles(Environment[SoloState, EnvConfig]):
         after = replace(
             state, inner=result.state, inner_role=self._mover(result.state, state.inner_role)
         )
-        rewards = _solo_rewards(state.inner_role, [result])
+        rewards = _solo_rewards(state.inner_role, [result], self._also_rewarded)
         submissions = _solo_submissions(state.inner_role, [result])
         return StepResult(after, rewards, result.metrics, submissions)
 
@@ -172,10 +174,13 @@ class SoloOneRole(SoloAllRoles):
         return replace(state, inner=result.state, num_steps=state.num_steps + 1), result
 
 
-def _solo_rewards(inner_role: str, results: Sequence[StepResult[Any]]) -> Rewards:
+def _solo_rewards(
+    inner_role: str, results: Sequence[StepResult[Any]], also_rewarded: Sequence[str] = ()
+) -> Rewards:
     """Rewards of a role for its reply, summed until its next turn."""
     process = results[0].rewards.process.get(inner_role)
-    agent = total(result.rewards.agent.get(inner_role) for result in results)
+    rewarded = dict.fromkeys((inner_role, *also_rewarded))
+    agent = total(result.rewards.agent.get(role) for result in results for role in rewarded)
     return Rewards(
         process={} if process is None else {SOLO: process},
         agent={} if agent is None else {SOLO: agent},

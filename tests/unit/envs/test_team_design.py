@@ -109,6 +109,16 @@ def test_turns_cost_the_designer_and_not_the_executors() -> None:
     assert env.step(state, {"executor_1": "ten"}).rewards.process == {"executor_1": Scored(-0.1)}
 
 
+def test_alone_the_turns_cost_as_much() -> None:
+    env = make_env("team_design-v1", terse=True, turn_cost=0.05, solo=True)
+    state, results = env.reset(env.tasks("train")[0], 0), []
+    for reply in ('["a","b","12"]', "1", "2", "3"):
+        results.append(env.step(state, {"solo": reply}))
+        state = results[-1].state
+    assert env.acting(state) == ()
+    assert results[-1].rewards.agent == {"solo": Scored(-0.05 * 3)}
+
+
 def test_rounds_repeat_the_team_and_the_last_reply_counts() -> None:
     env = make_env("team_design-v1", max_rounds=2)
     text = json.dumps({**GOOD, "rounds": 2})

@@ -138,7 +138,8 @@ class TeamDesign(Environment[TeamState, TeamDesignConfig]):
         return (DESIGNER, *executors)
 
     def solo(self) -> Environment[Any, Any]:
-        return SoloAllRoles(self)
+        """One role that designs and executes, and has the cost of the turns."""
+        return SoloAllRoles(self, also_rewarded=(DESIGNER,))
 
     def tasks(self, split: Split) -> Sequence[Task]:
         return SeededTasks(split, self.config.num_tasks, halved_seed)
