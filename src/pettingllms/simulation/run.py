@@ -180,15 +180,15 @@ class SimulatedRun:
         self._start_groups(schedule, step.number)
         count = min(schedule.num_tasks, schedule.num_waiting)
         while count and not step.groups:
+            while self._ended:
+                number, group = self._ended.popleft()
+                schedule.finish(number, group, oldest_versions(group.versions))
             batch = schedule.take(self.cluster.versions, count)
             step.groups = [group.content for group in batch.groups]
             step.dropped += [group.content for group in batch.dropped]
             self._start_groups(schedule, step.number)
             if not step.groups:
                 yield from self._some()
-                while self._ended:
-                    number, group = self._ended.popleft()
-                    schedule.finish(number, group, oldest_versions(group.versions))
 
     def _some(self) -> Process:
         """Wait until some groups have ended."""

@@ -77,6 +77,7 @@ class AsynchronousSampling(Sampling):
         count = min(count, self._schedule.num_waiting)
         taken: list[Group[Sampled]] = []
         while count and not taken:
+            self._finish_ended()
             batch = self._schedule.take(self._parts.team.versions, count)
             taken = batch.groups
             for group in batch.dropped:
@@ -85,7 +86,7 @@ class AsynchronousSampling(Sampling):
             self._start_groups(step, step.number)
             if not taken:
                 self._report(step, count)
-                await self._next_ended()
+                self._finish(await self._ended.get())
         for group in taken:
             sampled = group.content
             step.tasks.append(sampled.task)
@@ -131,17 +132,16 @@ class AsynchronousSampling(Sampling):
         )
         return Sampled(draft.tasks[0], draft.seed, draft.assignments, episodes)
 
-    async def _next_ended(self) -> None:
-        """Wait until a group has ended; then put all that have into the buffer."""
-        ended = await self._ended.get()
-        while True:
-            key, sampled = self._running.pop(ended), ended.result()
-            turns = self._versions(sampled.episodes)
-            oldest = oldest_versions((policy, run.version) for policy, run in turns)
-            self._schedule.finish(key, sampled, oldest)
-            if self._ended.empty():
-                return
-            ended = self._ended.get_nowait()
+    def _finish_ended(self) -> None:
+        """Put all groups that have ended into the buffer; the stalest of them may be taken now."""
+        while not self._ended.empty():
+            self._finish(self._ended.get_nowait())
+
+    def _finish(self, ended: asyncio.Task[Sampled]) -> None:
+        key, sampled = self._running.pop(ended), ended.result()
+        turns = self._versions(sampled.episodes)
+        oldest = oldest_versions((policy, run.version) for policy, run in turns)
+        self._schedule.finish(key, sampled, oldest)
 
     def _versions(self, episodes: Sequence[Episode]) -> Iterator[tuple[str, VersionRun]]:
         """Policy and versions of each turn of a policy that learns."""

@@ -151,6 +151,7 @@ def test_a_thousand_random_runs(plan: Schedule) -> None:
 def check_run(plan: Schedule) -> None:
     run = simulated(plan)
     admitted = {id(engine): watch(engine) for engine, _ in run.cluster.engines}
+    watch_takes(run)
     run.run()  # raises SimulationError in a deadlock
     assert len(run.steps) == NUM_STEPS
     for step in run.steps:
@@ -206,6 +207,19 @@ def watch(engine: Engine) -> list[int]:
 
     engine.admitted = note
     return order
+
+
+def watch_takes(run: SimulatedRun) -> None:
+    """Whenever groups are taken, all that have ended can be among them."""
+    if (schedule := run._schedule) is None:
+        return
+    take = schedule.take
+
+    def checked(versions: Any, count: int) -> Any:
+        assert not run._ended, "a group that has ended is left out"
+        return take(versions, count)
+
+    schedule.take = checked  # type: ignore[method-assign]
 
 
 def check_order(admitted: dict[int, list[int]], plan: Schedule) -> None:

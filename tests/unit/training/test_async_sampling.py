@@ -170,6 +170,44 @@ def test_a_slow_group_is_dropped_and_sampled_again(tmp_path: Path) -> None:
     assert set(seen.values()) == {1}
 
 
+def test_a_group_that_ended_during_learning_comes_before_newer_ones(tmp_path: Path) -> None:
+    """The buffer has enough groups for the next step, after which this one would be too old."""
+    training = 0
+
+    class SlowTask(FakeEngines):
+        """The replies of one task, the first of version 1, arrive while step 3 is trained on."""
+
+        async def sample(self, request: SampleRequest) -> Any:
+            samples = await super().sample(request)
+            while request.task_id == slow and training < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            return samples
+
+        async def use(self) -> Any:
+            for _ in range(200):  # at the end of a step: all other groups end before the next
+                await asyncio.sleep(0)
+            return await super().use()
+
+    call = FakeLearners.call
+
+    async def slowly(self: Any, method: str, policy: str = "", *args: Any) -> Any:
+        nonlocal training
+        if method == "train":
+            training = args[1]
+            for _ in range(200):
+                await asyncio.sleep(0)
+        return await call(self, method, policy, *args)
+
+    train_with_fakes(config_of(0), tmp_path / "probe", legal_cell)
+    slow = tasks_of(tmp_path / "probe", 4)[0]  # starts once version 1 is published
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fakes, "FakeEngines", SlowTask)
+        patch.setattr(FakeLearners, "call", slowly)
+        run = train_with_fakes(config_of(2), tmp_path / "run", legal_cell)
+    assert slow in tasks_of(tmp_path / "run", 4)
+    assert not any(one["staleness"]["dropped_groups"] for one in run.watched.metrics.values())
+
+
 def test_a_run_samples_no_more_than_it_trains_on(tmp_path: Path) -> None:
     run = train_with_fakes(config_of(4), tmp_path / "run", legal_cell)
     asked = {request.task_id for engines in run.engines for request in engines.requests}
