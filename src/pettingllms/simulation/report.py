@@ -103,7 +103,7 @@ def report_of(run: SimulatedRun, price: float | None = None) -> Report:
         staleness_mean=sum(age * num for age, num in ages.items()) / max(1, ages.total()),
         staleness_max=max(ages, default=0),
         gpu_hours_per_million=hours,
-        num_failures=cluster.num_failures,
+        num_failures=load.num_failures,
         price=None if price is None else price * hours,
         bottleneck=bottleneck,
         change=change,

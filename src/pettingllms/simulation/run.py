@@ -68,6 +68,8 @@ class Load:
     """Seconds of work, times GPUs."""
     slot_seconds: float
     """Seconds of running replies."""
+    num_failures: int
+    """Processes that were lost."""
 
     def __sub__(self, other: "Load") -> "Load":
         return Load(
@@ -75,6 +77,7 @@ class Load:
             self.engine_seconds - other.engine_seconds,
             self.learner_seconds - other.learner_seconds,
             self.slot_seconds - other.slot_seconds,
+            self.num_failures - other.num_failures,
         )
 
 
@@ -307,4 +310,4 @@ class SimulatedRun:
             engine += one.busy_seconds * num_gpus
             slots += one.reply_seconds
         learner = sum(one.measured() * one.num_gpus for one in self.cluster.learners)
-        return Load(self.clock.now, engine, learner, slots)
+        return Load(self.clock.now, engine, learner, slots, self.cluster.num_failures)

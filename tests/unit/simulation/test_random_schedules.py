@@ -15,6 +15,7 @@ from pettingllms.config import RunConfig, parse_config
 from pettingllms.policies import plan_models
 from pettingllms.simulation.assumptions import Assumptions
 from pettingllms.simulation.engine import Engine, Request
+from pettingllms.simulation.report import num_warmup, report_of
 from pettingllms.simulation.run import SimulatedRun, SimulatedStep
 from pettingllms.simulation.speeds import (
     EngineSpeed,
@@ -227,6 +228,27 @@ def check_order(admitted: dict[int, list[int]], plan: Schedule) -> None:
     if plan.engine == "vllm" and not plan.mtbf_hours:
         for order in admitted.values():
             assert order == sorted(order), "a request was overtaken"
+
+
+def test_a_report_counts_the_failures_of_its_own_steps() -> None:
+    plan = Schedule(
+        "L0", "vllm", "grpo", 2, 2, 2, 2, 4, float("inf"), 1.0, 100.0, PublishSpeed(1.0), 0.05,
+        0.0, True, 20, 1,
+    )  # fmt: skip
+    run = simulated(plan)
+    failures: list[float] = []
+    fail = run.cluster._fail
+
+    def noted() -> None:
+        failures.append(run.clock.now)
+        fail()
+
+    run.cluster._fail = noted  # type: ignore[method-assign]
+    found = report_of(run.run())
+    start = run.loads[num_warmup(run.config)].time
+    # The first failure was scheduled before it could be noted.
+    assert found.num_failures == sum(time > start for time in failures)
+    assert 0 < found.num_failures < run.cluster.num_failures - 1
 
 
 @given(schedules)
