@@ -115,6 +115,7 @@ class PeriodicEvaluation(_Periodic):
     async def _metrics(self, trained: Sequence[Episode]) -> dict[str, dict[str, Any]]:
         """Metrics by role, and those of held-out tasks if a role proposed tasks in `trained`."""
         evaluated: list[Episode] = []
+        versions = dict(self._team.versions)
         scores = await evaluate_team(self._team, judges=self._judges, inspect=evaluated.extend)
         metrics: dict[str, dict[str, float]] = {}
         for role, score in scores.items():
@@ -124,8 +125,27 @@ class PeriodicEvaluation(_Periodic):
             metrics[role] = found
             if score.num_failed:
                 self._notify(f"evaluation: {score.num_failed} episodes of '{role}' failed")
+        if mixed := _policies_with_other_versions(evaluated, versions):
+            self._notify(
+                f"ALARM evaluation: some replies of {', '.join(mixed)} come from the weights of "
+                "the next step, which an engine got when it was restarted; eval_success mixes both"
+            )
         held_out = held_out_metrics(evaluated, trained)
         return {"roles": metrics, **({"proposals": held_out} if held_out else {})}
+
+
+def _policies_with_other_versions(
+    episodes: Sequence[Episode], versions: Mapping[str, int]
+) -> list[str]:
+    """Policies that sampled some tokens with other versions. A learner that streams its weights
+    has only its newest ones for an engine that is restarted."""
+    turns = (turn for episode in episodes for turn in episode.turns if turn.policy in versions)
+    found = {
+        turn.policy
+        for turn in turns
+        if any(run.version != versions[turn.policy] for run in turn.version_runs)
+    }
+    return sorted(found)
 
 
 class AnchorEvaluation(_Periodic):

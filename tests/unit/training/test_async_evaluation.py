@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,26 @@ def test_a_checkpoint_names_the_evaluation_in_progress(tmp_path: Path, noted: li
     check_rows(folder)
     where = {event: at for at, event in reversed([*enumerate(noted)])}
     assert where["evaluated 2"] < where["published 3"], "with the weights of its step"
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_an_evaluation_with_replies_of_the_next_weights_is_reported(
+    tmp_path: Path, ahead: int
+) -> None:
+    """An engine that is restarted while its learner trains gets the learner's newest weights."""
+
+    class Restarted(FakeEngines):
+        async def sample(self, request: SampleRequest) -> list[Sample]:
+            samples = await super().sample(request)
+            if request.temperature != EVAL_TEMPERATURE or self.at["p"] != 2:
+                return samples
+            return [replace(one, policy_version=self.at["p"] + ahead) for one in samples]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fakes, "FakeEngines", Restarted)
+        run = train_with_fakes(config_of(1), tmp_path / "run", legal_cell)
+    said = [text for text in run.watched.said if "weights of the next step" in text]
+    assert len(said) == ahead
 
 
 def test_a_failed_evaluation_ends_the_run(tmp_path: Path) -> None:
