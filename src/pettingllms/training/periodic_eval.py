@@ -107,7 +107,11 @@ class PeriodicEvaluation(_Periodic):
 
     def _begin(self, number: int, trained: Sequence[Episode]) -> None:
         async def evaluate() -> None:
-            self._log(number, await self._metrics(trained))
+            found = await self._metrics(trained)
+            self._log(number, found)
+            # `Callback.on_step_end` has got the metrics of the step without these.
+            shown = (f"{role} {one['eval_success']:.0%}" for role, one in found["roles"].items())
+            self._notify(f"evaluation of step {number}: test success {', '.join(shown)}")
 
         self._pending = number
         self._running = asyncio.create_task(evaluate(), name=f"evaluation of step {number}")

@@ -100,8 +100,12 @@ def test_the_next_step_learns_while_an_evaluation_runs(
     tmp_path: Path, noted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Noting, "waits_for_learning", True)
-    train_with_fakes(config_of(1), tmp_path / "run", legal_cell)
+    run = train_with_fakes(config_of(1), tmp_path / "run", legal_cell)
     check_rows(tmp_path / "run")
+    said = [text for text in run.watched.said if "test success player_x" in text]
+    assert [text.split(":")[0] for text in said] == [
+        f"evaluation of step {step}" for step in range(1, NUM_STEPS + 1)
+    ], "callbacks get no metrics of an evaluation that ends after its step"
     where = {event: at for at, event in enumerate(noted)}  # the last one of each
     for step in range(1, NUM_STEPS):
         learned, evaluated = where[f"learning {step + 1}"], where[f"evaluated {step}"]
