@@ -16,7 +16,7 @@ from pettingllms.cluster.engine_client import DEATHS, EngineClient, EngineLinks
 from pettingllms.cluster.heartbeat import CHECKS, until_silent
 from pettingllms.cluster.reservation import Place
 from pettingllms.cluster.weight_transfer import Failures, Streamed
-from pettingllms.errors import ClusterError, LearnerLostError, PettingError
+from pettingllms.errors import ClusterError, EngineDiedError, LearnerLostError, PettingError
 from pettingllms.inference.engines.base import EngineSpec, InferenceEngine
 from pettingllms.inference.engines.metered import metered
 from pettingllms.registry import ENGINES
@@ -299,5 +299,8 @@ class Engines(EngineClient):
         """Send the weights of all policies to a new engine."""
         for policy, published in [*self._published.items()]:
             (failure,) = await published.send(policy, [actor])
+            if isinstance(published, Streamed) and isinstance(failure, Exception):
+                # A stream may break without a fault of the engine; the next one starts over.
+                raise EngineDiedError(f"it got no weights of '{policy}': {failure}") from failure
             if failure is not None:
                 raise failure

@@ -194,6 +194,20 @@ def test_a_replacement_that_dies_while_it_starts_is_replaced(monkeypatch: Any) -
         asyncio.run(engines._replaced(0, RayActorError()))
 
 
+def test_a_replacement_whose_stream_breaks_is_replaced(monkeypatch: Any) -> None:
+    broken = RuntimeError("connection closed by peer")
+    first, second, third = Engine(), Engine(broken), Engine()
+    engines = engines_of(monkeypatch, [first], [second, third])
+    asyncio.run(engines.publish("p", Streamed(4, transfer_from(Sender()))))
+    asyncio.run(engines._replaced(0, RayActorError()))
+    assert engines.replicas[0].actor is third
+    assert third.versions == [4]
+    engines = engines_of(monkeypatch, [Engine()], [Engine(broken), Engine(broken)], restarts=2)
+    asyncio.run(engines.publish("p", Streamed(4, transfer_from(Sender()))))
+    with pytest.raises(ClusterError, match=r"died 3 times.*no weights of 'p': connection closed"):
+        asyncio.run(engines._replaced(0, RayActorError()))
+
+
 def test_a_replacement_that_gets_no_weights_is_killed(monkeypatch: Any) -> None:
     """It would keep its GPUs, so that no other replacement could start on them."""
     sender, first, new = Sender(), Engine(), Engine()
