@@ -20,7 +20,9 @@ from pettingllms.rollouts.tree import tree_rollout
 from pettingllms.seeds import derive_seed
 from pettingllms.types import Episode, Task
 
-DEFAULT, RARELY = gc.get_threshold(), (100_000, 50, 1000)
+RARELY = (100_000, 50, 1000)
+_found: list[tuple[int, int, int]] = []
+"""The program's thresholds of the garbage collector, once per block of `rare_collections`."""
 ROLLOUTS = {"linear": linear_rollout, "tree": tree_rollout, "replay": replay_rollout}
 WorkflowRunner = Callable[[Any, Episode, Mapping[str, Player], int], Awaitable[None]]
 """Runs one episode of a workflow, given the workflow, the episode, its players and its index."""
@@ -31,15 +33,17 @@ def rare_collections() -> Iterator[None]:
     """Run the garbage collector rarely while episodes accumulate.
 
     Turns and steps are plain data without reference cycles, and nearly all of them survive. With
-    the default thresholds the collector would traverse them again and again.
+    the default thresholds the collector would traverse them again and again. Blocks overlap in
+    asynchronous training; the last one restores the thresholds.
     """
-    before = gc.get_threshold()
+    _found.append(_found[0] if _found else gc.get_threshold())
     gc.set_threshold(*RARELY)
     try:
         yield
     finally:
-        # A worker that started during another's run found our thresholds, not the program's.
-        gc.set_threshold(*(DEFAULT if before == RARELY else before))
+        before = _found.pop()
+        if not _found:
+            gc.set_threshold(*before)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,19 @@ def test_the_collector_is_left_as_it_was_found() -> None:
 
 
 def test_workers_that_overlap_leave_the_collector_as_the_first_found_it() -> None:
-    before = gc.get_threshold()
+    before, ours = gc.get_threshold(), (701, 11, 12)
     first, second = worker.rare_collections(), worker.rare_collections()
-    first.__enter__()
-    second.__enter__()
-    assert gc.get_threshold() == worker.RARELY
-    first.__exit__(None, None, None)
-    second.__exit__(None, None, None)
-    assert gc.get_threshold() == before
+    gc.set_threshold(*ours)
+    try:
+        first.__enter__()
+        second.__enter__()
+        assert gc.get_threshold() == worker.RARELY
+        first.__exit__(None, None, None)
+        assert gc.get_threshold() == worker.RARELY, "the second one still runs"
+        second.__exit__(None, None, None)
+        assert gc.get_threshold() == ours
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_an_episode_that_is_lost_without_a_word_is_an_error(monkeypatch) -> None:
