@@ -17,7 +17,12 @@ from pettingllms.config import RunConfig
 from pettingllms.errors import ConfigError
 from pettingllms.policies import plan_models
 from pettingllms.simulation.assumptions import Assumptions
-from pettingllms.simulation.calibration import Calibration, FittedRun, check_calibratable
+from pettingllms.simulation.calibration import (
+    Calibration,
+    FittedRun,
+    check_calibratable,
+    speeds_of,
+)
 from pettingllms.simulation.lockstep import LockstepEngine, PartWork
 from pettingllms.simulation.recorded import RecordedStep, RecordedWork, recorded_steps
 from pettingllms.simulation.run import SimulatedRun, SimulatedStep
@@ -25,7 +30,6 @@ from pettingllms.simulation.speeds import (
     EngineSpeed,
     LearnerSpeed,
     LoopSpeed,
-    ModelSpeeds,
     PublishSpeed,
     Speeds,
 )
@@ -36,6 +40,8 @@ Floats = NDArray[np.float64]
 NUM_SWEEPS, NUM_REWEIGHTED = 5_000, 15
 SMALL = 0.01
 """Relative error below which steps count alike."""
+READ_SHARE = 1 / 3
+"""Time of a pass without gradients, as a share of one with them."""
 PARTS = ("sampling", "learning", "publishing")
 """Parts of a step with their separate coefficients; all others are the driver's."""
 FIRST_GUESS = EngineSpeed(step=1e-3, call=1e-3)
@@ -65,6 +71,10 @@ class Done:
     num_episodes: int
     updates: list[tuple[int, int]]
     """Distinct tokens and replies of each policy that learned."""
+    num_epochs: int
+    num_minibatches: int
+    num_reads: int
+    """Passes without gradients over the batch."""
 
     @property
     def sampling(self) -> Row:
@@ -82,7 +92,9 @@ class Done:
     def learning(self) -> Row:
         """Amounts that the seconds of learning depend on."""
         tokens, replies = (sum(column) for column in zip(*self.updates, strict=True))
-        return float(len(self.updates)), float(tokens), float(replies)
+        num_updates = self.num_epochs * self.num_minibatches * len(self.updates)
+        passes = self.num_epochs + READ_SHARE * self.num_reads
+        return float(num_updates), passes * tokens, float(self.num_epochs * replies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +117,7 @@ def fit_runs(runs: Sequence[tuple[Path, RunConfig]]) -> Calibration:
         raise ConfigError("--calibrate", [f"runs of one model are needed, got {sorted(models)}"])
     calibration = _fit(models.pop(), measured)
     fitted = tuple(
-        FittedRun(one.name, one.seconds_per_step, _seconds_per_step(one, _speeds(one, calibration)))
+        FittedRun(one.name, one.seconds_per_step, _seconds_per_step(one, calibration))
         for one in measured
     )
     return replace(calibration, runs=fitted)
@@ -123,7 +135,7 @@ def _fit(model: str, measured: Sequence[Measured]) -> Calibration:
     pairs = [
         Pair(one.name, step, done)
         for one in measured
-        for step, done in zip(one.steps, _played(one, _speeds(one, guess))[1], strict=True)
+        for step, done in zip(one.steps, _played(one, speeds_of(one.config, guess))[1], strict=True)
     ]
     sampling = _fitted(pairs, "sampling", [pair.done.sampling for pair in pairs])
     learning = _fitted(pairs, "learning", [pair.done.learning for pair in pairs])
@@ -135,7 +147,7 @@ def _fit(model: str, measured: Sequence[Measured]) -> Calibration:
     return replace(
         guess,
         engine=EngineSpeed(each_step, token=token, context=context, prefill=prefill, call=call),
-        learner=LearnerSpeed(per_token, per_token / 3, batch, reply=per_reply),
+        learner=LearnerSpeed(per_token, READ_SHARE * per_token, batch, reply=per_reply),
         publish=PublishSpeed(publishing[0]),
         loop=_loop(worker, *driver),
     )
@@ -151,12 +163,6 @@ def _seconds(step: RecordedStep, part: str) -> float:
     return step.seconds[part]
 
 
-def _speeds(one: Measured, calibration: Calibration) -> Speeds:
-    (group,) = plan_models(one.config)
-    model = ModelSpeeds(calibration.engine, calibration.learner, calibration.publish)
-    return Speeds({group.name: model}, {}, calibration.loop)
-
-
 def _played(one: Measured, speeds: Speeds) -> tuple[SimulatedRun, list[Done]]:
     """Play the recorded steps of a run; what was done in each."""
     groups = [group for step in one.steps for group in step.groups]
@@ -164,6 +170,8 @@ def _played(one: Measured, speeds: Speeds) -> tuple[SimulatedRun, list[Done]]:
         one.config, speeds, RecordedWork(groups), QUIET, one.config.seed, len(one.steps)
     )
     engines = [e for e, _ in run.cluster.engines if isinstance(e, LockstepEngine)]
+    learner = one.config.learner
+    passes = learner.num_epochs, learner.num_minibatches, run.num_reads
     found: list[Done] = []
 
     def note(step: SimulatedStep) -> None:
@@ -178,14 +186,14 @@ def _played(one: Measured, speeds: Speeds) -> tuple[SimulatedRun, list[Done]]:
         num_turns = sum(replies for _, replies in works.values())
         num_episodes = sum(group.num_episodes for group in step.groups)
         updates = [works[name] for name in sorted(one.config.trained_policies() & set(works))]
-        found.append(Done(parts, num_turns, num_episodes, updates))
+        found.append(Done(parts, num_turns, num_episodes, updates, *passes))
 
     run.on_step = note
     return run.run(), found
 
 
-def _seconds_per_step(one: Measured, speeds: Speeds) -> float:
-    run, _ = _played(one, speeds)
+def _seconds_per_step(one: Measured, calibration: Calibration) -> float:
+    run, _ = _played(one, speeds_of(one.config, calibration))
     return float(np.median([sum(step.seconds.values()) for step in run.steps]))
 
 

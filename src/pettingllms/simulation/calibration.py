@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class Calibration:
     model: str
     engine: EngineSpeed
     learner: LearnerSpeed
+    """With one epoch and one optimizer update per batch."""
     publish: PublishSpeed
     loop: LoopSpeed
     lengths: Lengths
@@ -58,7 +59,21 @@ def calibrated_speeds(config: RunConfig, calibration: Calibration) -> Speeds:
             f"{group.model}; calibrate on runs of that model"
         )
         raise ConfigError("--calibration", [problem])
-    model = ModelSpeeds(calibration.engine, calibration.learner, calibration.publish)
+    return speeds_of(config, calibration)
+
+
+def speeds_of(config: RunConfig, calibration: Calibration) -> Speeds:
+    """A calibration as the speeds of a configuration. It has the learner's speed per epoch and per
+    optimizer update."""
+    (group,) = plan_models(config)
+    num_epochs, one = config.learner.num_epochs, calibration.learner
+    learner = replace(
+        one,
+        token=num_epochs * one.token,
+        reply=num_epochs * one.reply,
+        batch=num_epochs * config.learner.num_minibatches * one.batch,
+    )
+    model = ModelSpeeds(calibration.engine, learner, calibration.publish)
     return Speeds({group.name: model}, {}, calibration.loop)
 
 

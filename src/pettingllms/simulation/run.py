@@ -244,7 +244,7 @@ class SimulatedRun:
         for policy in model.group.trained:
             tokens, replies = self._batch(step, policy)
             if replies:
-                yield learner.work(speed.train_seconds(tokens, replies, self._num_reads))
+                yield learner.work(speed.train_seconds(tokens, replies, self.num_reads))
 
     def _read_heads(self, model: Replicas, step: SimulatedStep) -> Process:
         speed, learner = self._learner_speed(model), model.learner
@@ -282,7 +282,7 @@ class SimulatedRun:
         return critic is not None and critic.kind == "head"
 
     @property
-    def _num_reads(self) -> int:
+    def num_reads(self) -> int:
         """Passes without gradients over a batch: log-probs before several updates, and those of a
         reference model."""
         learner = self.config.learner

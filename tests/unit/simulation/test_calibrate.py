@@ -1,6 +1,7 @@
 """Fitting speeds: known speeds are found again, and predict a run that was not fitted to."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,13 @@ class Remembered:
         return self.groups[-1]
 
 
-def measured(name: str, config: RunConfig, noise: float, num_steps: int = 12) -> Measured:
+def measured(
+    name: str, config: RunConfig, noise: float, num_steps: int = 12, true: Calibration = TRUE
+) -> Measured:
     """A run at the true speeds; other programs slow some of its steps down."""
     rng = random.Random(name)
-    work = Remembered(make_workload(config, QUIET, 1, TRUE.lengths))
-    run = SimulatedRun(config, calibrated_speeds(config, TRUE), work, QUIET, 0, num_steps).run()
+    work = Remembered(make_workload(config, QUIET, 1, true.lengths))
+    run = SimulatedRun(config, calibrated_speeds(config, true), work, QUIET, 0, num_steps).run()
     steps, count = [], config.rollout.num_tasks
     for at, step in enumerate(run.steps):
         factor = (3.0 if rng.random() < noise else 1.0) * (1 + noise * rng.uniform(-0.3, 0.3))
@@ -95,6 +98,33 @@ def test_a_fit_predicts_configurations_that_it_has_not_seen(noise: float) -> Non
         assert predicted.seconds_per_step == pytest.approx(expected.seconds_per_step, rel=bound)
         for part in ("sampling", "learning", "publishing"):
             assert predicted.parts[part] == pytest.approx(expected.parts[part], rel=2 * bound)
+
+
+def test_a_fit_tells_passes_without_gradients_and_further_updates_apart() -> None:
+    """Several updates per batch need the log-probs before the first one."""
+    speed = replace(TRUE.learner, read=TRUE.learner.token / 3)
+    true = replace(TRUE, learner=speed)
+    learners = ({"num_minibatches": 2}, {"num_epochs": 2}, {})
+    runs = [measured(f"{sizes}", config_of(*sizes, learner=learner), 0.0, 5, true)
+            for learner in learners for sizes in ((8, 4, 16), (8, 8, 64))]  # fmt: skip
+    found = _fit("m", runs)
+    for learner in learners:
+        question = Question(config_of(12, 6, 24, learner=learner), HERE, num_steps=5)
+        expected, predicted = (simulate_here(question, one) for one in (true, found))
+        assert predicted.parts["learning"] == pytest.approx(expected.parts["learning"], rel=0.05)
+
+
+def test_a_measured_speed_is_that_of_one_epoch_and_one_update() -> None:
+    once, twice = (
+        next(iter(calibrated_speeds(config_of(8, 4, 16, learner=learner), TRUE).models.values()))
+        for learner in ({}, {"num_epochs": 2, "num_minibatches": 3})
+    )
+    assert once.learner == TRUE.learner
+    assert twice.learner is not None
+    tokens, replies = 1000.0, 50
+    assert twice.learner.train_seconds(tokens, replies) == pytest.approx(
+        6 * TRUE.learner.batch + 2 * (TRUE.learner.token * tokens + TRUE.learner.reply * replies)
+    )
 
 
 def test_a_lognormal_is_found_although_long_values_are_cut() -> None:
