@@ -44,6 +44,8 @@ READ_SHARE = 1 / 3
 """Time of a pass without gradients, as a share of one with them."""
 PARTS = ("sampling", "learning", "publishing")
 """Parts of a step with their separate coefficients; all others are the driver's."""
+VALUING = "valuing"
+"""The part whose seconds follow from `READ_SHARE`."""
 FIRST_GUESS = EngineSpeed(step=1e-3, call=1e-3)
 QUIET = Assumptions(slow_share=0.0, mtbf_hours=0.0)
 
@@ -159,7 +161,8 @@ def _loop(worker: float, step: float, turn: float) -> LoopSpeed:
 
 def _seconds(step: RecordedStep, part: str) -> float:
     if part == "driver":
-        return step.seconds["step"] - sum(step.seconds[one] for one in PARTS)
+        others = sum(step.seconds[one] for one in PARTS) + step.seconds.get(VALUING, 0.0)
+        return step.seconds["step"] - others
     return step.seconds[part]
 
 

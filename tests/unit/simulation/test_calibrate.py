@@ -114,6 +114,16 @@ def test_a_fit_tells_passes_without_gradients_and_further_updates_apart() -> Non
         assert predicted.parts["learning"] == pytest.approx(expected.parts["learning"], rel=0.05)
 
 
+def test_values_of_a_head_are_not_counted_as_work_of_the_driver() -> None:
+    head = {"algo": {"type": "ppo"}, "critic": {"kind": "head"}}
+    config = config_of(8, 4, 16, **head)
+    found = _fit("m", [measured("a run", config, 0.0)])
+    question = Question(config, HERE, num_steps=5)
+    expected, predicted = (simulate_here(question, one) for one in (TRUE, found))
+    assert expected.parts["valuing"] > expected.parts["driver"] / 2
+    assert predicted.parts["driver"] == pytest.approx(expected.parts["driver"], rel=0.05)
+
+
 def test_a_measured_speed_is_that_of_one_epoch_and_one_update() -> None:
     once, twice = (
         next(iter(calibrated_speeds(config_of(8, 4, 16, learner=learner), TRUE).models.values()))
