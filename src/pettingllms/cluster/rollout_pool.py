@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import ray
@@ -207,11 +208,8 @@ class RolloutPool:
             slot.num_pulling += 1
         self._divide_slots()
 
-        async def run(slot: Slot) -> None:
-            try:
-                await pull(slot)
-            finally:
-                slot.num_pulling -= 1
+        def end(slot: Slot, _: asyncio.Task[None]) -> None:
+            slot.num_pulling -= 1
             num_playing = sum(bool(other.num_pulling) for other in self._slots)
             if num_playing <= len(self._sharing) // 2:  # the others take over the engines' slots
                 self._divide_slots()
@@ -219,7 +217,11 @@ class RolloutPool:
         try:
             async with asyncio.TaskGroup() as group:
                 failed = group.create_task(self._raise_failure())
-                await asyncio.gather(*(group.create_task(run(slot)) for slot in slots))
+                pulling = [group.create_task(pull(slot)) for slot in slots]
+                for slot, task in zip(slots, pulling, strict=True):
+                    # Called also if the task is cancelled before it begins.
+                    task.add_done_callback(partial(end, slot))
+                await asyncio.gather(*pulling)
                 failed.cancel()
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None

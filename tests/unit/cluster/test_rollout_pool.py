@@ -305,3 +305,20 @@ def test_auto(
     assert num_workers(config, replicas, cores) == expected
     config.rollout = RolloutConfig(num_workers=3)
     assert num_workers(config, replicas, cores) == 3
+
+
+def test_a_play_that_is_cancelled_before_it_begins_leaves_its_workers_idle() -> None:
+    """A recovery cancels groups that have just started; workers that idle get no slots."""
+    pool = pool_of([Worker(), Worker()], [])
+    how = Play(0, RolloutConfig(num_samples=4), None, frozenset(), False, {}, {}, 1, 0)
+
+    async def run() -> None:
+        await pool.start()
+        playing = asyncio.create_task(pool.play(how, TASKS, lambda _: None))
+        await asyncio.sleep(0)
+        playing.cancel()
+        await asyncio.gather(playing, return_exceptions=True)
+        assert [slot.num_pulling for slot in pool._slots] == [0, 0]
+        await pool.stop()
+
+    asyncio.run(run())
