@@ -26,14 +26,19 @@ from pettingllms.experiments.scaling_figure import Line, Panel, draw_scaling  # 
 from pettingllms.preflight.hardware import find_hardware  # noqa: E402
 from pettingllms.preflight.sizing import read_sizes  # noqa: E402
 from pettingllms.simulation.placements import Placements  # noqa: E402
-from pettingllms.simulation.simulate import Question, search_splits, simulate  # noqa: E402
+from pettingllms.simulation.simulate import (  # noqa: E402
+    Question,
+    best_at_scale,
+    search_splits,
+    simulate,
+)
 
 FIGURE = DOCS / "images" / "simulated_scaling.png"
 MODELS = ("1.7B", "8B", "32B")
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 STALENESS = 2
 TASKS_PER_GPU = 2
-SEARCHED = 64
+SEARCHED = 512
 """GPUs up to which splits are searched; a larger cluster gets the same share of learners."""
 
 
@@ -71,7 +76,7 @@ def simulated(top: Path, name: str, num_gpus: int, max_staleness: int, share: fl
     if not max_staleness:
         placement = placements.colocated()
     elif share is None:
-        placement = search_splits(question, sizes)[0].placement
+        placement, _ = best_at_scale(question, sizes, search_splits(question, sizes))
     else:
         placement = placements.separate(share)
     if placement is None:

@@ -195,6 +195,13 @@ class Tried:
     """GPUs that learners keep busy."""
 
     @property
+    def learner_share(self) -> float:
+        """Share of GPUs for learners."""
+        resources = self.placement.resources.values()
+        ranks = sum(one.num_ranks for one in resources)
+        return ranks / (ranks + sum(one.num_replicas * one.tensor_parallel for one in resources))
+
+    @property
     def balanced_share(self) -> float:
         """Share of GPUs for learners at which both would be busy alike."""
         return self.learner_work / max(1e-9, self.learner_work + self.engine_work)

@@ -1,6 +1,6 @@
 """Answers of the simulator: a configuration as it is, and the best division of the GPUs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pettingllms.config import RunConfig
@@ -20,6 +20,9 @@ from pettingllms.simulation.workload import Workload, make_workload
 SEARCH_GPUS = 64
 """GPUs of the cluster that splits are searched on; a larger one is scaled down to it."""
 SEARCH_STEPS = 3
+NEAR_BEST = 0.95
+"""Splits with at least this share of the best speed on the smaller cluster are finalists: each is
+simulated on the whole cluster. On few GPUs they differ by less than chance."""
 CONTEXT_GROUPS = 50
 """Groups that mean lengths are taken over."""
 
@@ -86,13 +89,12 @@ def answer(question: Question, search: bool = True) -> Answer:
     if not search:
         return Answer(as_given, missing, notes=notes)
     tried = search_splits(question, sizes)
-    placements = Placements(config, hardware, sizes)
-    best = _at_scale(placements, tried[0])
-    shared = placements.colocated()
+    best, report = best_at_scale(question, sizes, tried)
+    shared = Placements(config, hardware, sizes).colocated()
     return Answer(
         as_given,
         missing,
-        simulate(replace(question, config=best.config), sizes),
+        report,
         tuple(best.overrides),
         None if shared is None else simulate(_synchronous(question, shared), sizes),
         len(tried),
@@ -133,15 +135,20 @@ def _scaled_down(question: Question) -> Question:
     return replace(question, config=smaller, hardware=replace(hardware, num_nodes=num_nodes))
 
 
-def _at_scale(placements: Placements, found: Tried) -> Placement:
-    """The placement with the same share of learners on the whole cluster."""
-    resources = found.placement.resources.values()
-    ranks = sum(one.num_ranks for one in resources)
-    total = ranks + sum(one.num_replicas * one.tensor_parallel for one in resources)
-    whole = placements.separate(ranks / total)
-    if whole is None:
+def best_at_scale(
+    question: Question, sizes: Mapping[str, ModelSize], tried: Sequence[Tried]
+) -> tuple[Placement, Report]:
+    """The fastest finalist on the whole cluster, with its report."""
+    placements = Placements(question.config, question.hardware, sizes)
+    fastest = max(one.tokens_per_second for one in tried)
+    found = []
+    for one in tried:
+        whole = placements.separate(one.learner_share)
+        if whole is not None and one.tokens_per_second >= NEAR_BEST * fastest:
+            found.append((whole, simulate(replace(question, config=whole.config), sizes)))
+    if not found:
         raise ClusterError("no division of these GPUs among engines and learners fits")
-    return whole
+    return max(found, key=lambda pair: pair[1].tokens_per_second)
 
 
 def _synchronous(question: Question, shared: Placement) -> Question:

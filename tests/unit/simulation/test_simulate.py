@@ -17,8 +17,8 @@ from pettingllms.preflight.hardware import find_hardware
 from pettingllms.preflight.sizing import find_layout, read_sizes
 from pettingllms.simulation.assumptions import Assumptions, read_assumptions
 from pettingllms.simulation.gpus import PEAKS
-from pettingllms.simulation.placements import Placements
-from pettingllms.simulation.simulate import Question, answer, simulate
+from pettingllms.simulation.placements import Placements, Tried
+from pettingllms.simulation.simulate import Question, answer, best_at_scale, simulate
 
 QUIET = Assumptions(slow_share=0.0, mtbf_hours=0.0)
 
@@ -110,6 +110,23 @@ def test_the_best_split_is_at_least_as_good_and_has_a_layout(model: Path) -> Non
     assert layout.num_gpus == found.best.num_gpus
     assert found.colocated is not None
     assert found.colocated.max_staleness == 0
+
+
+def test_the_whole_cluster_decides_between_splits_that_are_nearly_equal_on_a_part_of_it(
+    model: Path,
+) -> None:
+    question = ask(model, num_nodes=16, num_tasks=256)
+    sizes = read_sizes(question.config)
+    placements = Placements(question.config, question.hardware, sizes)
+    few, many = (placements.separate(share) for share in (1 / 4, 7 / 8))
+    assert few is not None
+    assert many is not None
+    tried = [Tried(many, 100.0, 1.0, 1.0), Tried(few, 96.0, 1.0, 1.0)]
+    best, report = best_at_scale(question, sizes, tried)
+    assert best.resources == few.resources
+    assert report == simulate(replace(question, config=few.config), sizes)
+    clear = [tried[0], replace(tried[1], tokens_per_second=94.0)]
+    assert best_at_scale(question, sizes, clear)[0].resources == many.resources
 
 
 def test_a_large_cluster_is_searched_on_a_part_of_it(model: Path) -> None:
