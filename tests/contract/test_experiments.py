@@ -97,8 +97,8 @@ def test_arms_with_a_token_budget_end_at_the_same_point_of_the_schedule(
             assert learner.decay_tokens in (0, train.max_tokens)
 
 
-def test_the_experiment_on_the_page_of_results_is_one() -> None:
-    page = (ROOT / "docs" / "results.md").read_text()
+def test_the_experiment_in_the_guide_is_one() -> None:
+    page = (ROOT / "docs" / "guides" / "write_experiment.md").read_text()
     text, plan = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
     experiment = Experiment.model_validate(tomllib.loads(text))
     assert list(experiment.problems()) == []
@@ -108,11 +108,22 @@ def test_the_experiment_on_the_page_of_results_is_one() -> None:
     assert list(preregistration.problems(both)) == []
 
 
-def test_every_experiment_is_on_the_page_of_results() -> None:
-    page = (ROOT / "docs" / "results.md").read_text()
-    for folder in EXPERIMENTS:
-        assert f"pettingllms reproduce {folder.name}" in page
-        assert load_experiment(folder).question in page
+def test_pages_of_results_are_those_of_the_experiments() -> None:
+    pages = {page.stem for page in (ROOT / "docs" / "results").glob("*.md")}
+    assert pages == {folder.name for folder in EXPERIMENTS}
+
+
+@pytest.mark.parametrize("folder", EXPERIMENTS, ids=lambda folder: folder.name)
+def test_every_experiment_has_a_page_and_a_row_in_the_summary(folder: Path) -> None:
+    page = (ROOT / "docs" / "results" / f"{folder.name}.md").read_text()
+    head, *sections = re.split(r"^## ", page, flags=re.MULTILINE)
+    assert f"pettingllms reproduce {folder.name}\n" in head
+    assert [text.split("\n")[0] for text in sections] == ["Question", "Design", "Result", "Limits"]
+    assert sections[0].partition("\n")[2].strip() == load_experiment(folder).question
+    assert all(text.partition("\n")[2].strip() for text in sections)
+    summary = (ROOT / "docs" / "results.md").read_text().split("\n## Summary\n")[1]
+    row = f"\n| [`{folder.name}`](results/{folder.name}.md) |"
+    assert summary.split("\n## ")[0].count(row) == 1
 
 
 SHIPPED = sorted((ROOT / "docs" / "results").glob("*/results.json"))
