@@ -230,7 +230,7 @@ def check_order(admitted: dict[int, list[int]], plan: Schedule) -> None:
             assert order == sorted(order), "a request was overtaken"
 
 
-def test_a_report_counts_the_failures_of_its_own_steps() -> None:
+def test_a_report_counts_failures_of_measured_steps_only() -> None:
     plan = Schedule(
         "L0", "vllm", "grpo", 2, 2, 2, 2, 4, float("inf"), 1.0, 100.0, PublishSpeed(1.0), 0.05,
         0.0, True, 20, 1,
