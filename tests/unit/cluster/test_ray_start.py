@@ -47,6 +47,7 @@ def test_runs_share_ray_only_inside_shared_ray(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(start, "_prepare", lambda _: None)
     monkeypatch.setattr(start, "_start", lambda *_: log.append("start"))
     monkeypatch.setattr("ray.shutdown", lambda: log.append("stop"))
+    monkeypatch.setattr("ray.is_initialized", lambda: False)  # whatever other tests left running
     config = ClusterConfig()
 
     def two_runs() -> None:
