@@ -31,6 +31,7 @@ from pettingllms.experiments.results import (
     is_same_basis,
     make_curve,
     read_metrics,
+    to_json,
 )
 from pettingllms.experiments.stage_jobs import verifier_results, verifier_table
 from pettingllms.experiments.table import make_table, mean_cell, provenance
@@ -170,7 +171,7 @@ def _curve(request: ExperimentRequest, arm: PlannedArm, notify: Notify) -> Curve
 def write_report(request: ExperimentRequest, found: Collected, notify: Notify) -> None:
     """Write results.json, the table and the figure."""
     request.out.mkdir(parents=True, exist_ok=True)
-    write_whole(request.out / RESULTS, json.dumps(_numbers(request, found), indent=1))
+    write_whole(request.out / RESULTS, to_json(_numbers(request, found)))
     verifiers = verifier_results(request, {one.seed for one in found.results})
     page = make_page(request.experiment, found.results, request.preregistration)
     page += verifier_table(verifiers)
@@ -223,7 +224,7 @@ def redraw(
                 curve["x"] = [0.0, *curve["x"][:-1]]
         found.curves[arm] = {int(seed): Curve(**curve) for seed, curve in of_arm.items()}
     numbers = data | _summary(experiment, found, preregistration) | {"figure": drawn}
-    write_whole(folder / RESULTS, json.dumps(numbers, indent=1))
+    write_whole(folder / RESULTS, to_json(numbers))
     page = make_page(experiment, found.results, preregistration)
     page += verifier_table(data.get("verifiers", {}))
     _draw(experiment, found, folder)

@@ -5,6 +5,7 @@ each evaluation, so an interrupted experiment resumes without repeating work.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -142,6 +143,15 @@ def _parse_basis(plan: Plan, basis: str) -> dict[str, Any]:
     model = {**Model().model_dump(), **parts["model"]}
     made = {"model": model, "warm_starts": starts, "verifiers": verifiers, "texts": texts}
     return {**parts, **made}
+
+
+_NUMBERS = re.compile(r"\[\s[-+\d.,eE\s]*\]")
+
+
+def to_json(numbers: dict[str, Any]) -> str:
+    """Indented JSON with each list of numbers on one line: a value per test task is many."""
+    text = json.dumps(numbers, indent=1)
+    return _NUMBERS.sub(lambda found: " ".join(found[0].split()), text)
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Table numbers worked out by hand."""
 
 import itertools
+import json
 import math
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from pettingllms.errors import ExperimentError
 from pettingllms.experiments.difference import difference, mean_over_seeds, student
 from pettingllms.experiments.experiment import Evaluation, Experiment, Figure
 from pettingllms.experiments.figure import spread
-from pettingllms.experiments.results import Evaluated, Result, make_curve
+from pettingllms.experiments.results import Evaluated, Result, make_curve, to_json
 from pettingllms.experiments.scoring import Measured, measure
 from pettingllms.experiments.table import make_table
 
@@ -290,3 +291,10 @@ def test_results_of_version_0_1_are_read_with_the_new_names() -> None:
     assert result.arm == "with co-players"
     assert result.evaluations["with an author"].measured.num_episodes == 4
     assert result.evaluations["with an author"].spec == "reward of a"
+
+
+def test_stored_numbers_have_a_line_per_list_and_not_per_number() -> None:
+    numbers = {"values": [1.0, -2e-05, 3], "text": "[1, 2]", "low": [None, 0.5], "none": []}
+    text = to_json({"results": [numbers]})
+    assert json.loads(text) == {"results": [numbers]}
+    assert '"values": [ 1.0, -2e-05, 3 ],' in text
