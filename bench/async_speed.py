@@ -3,8 +3,8 @@
     python bench/async_speed.py FOLDER [--rounds 3] [--steps 14]
 
 Trains one configuration synchronously and with `rollout.max_staleness = 1`, in turn. As soon as a
-run has its processes, the engine is pinned to one core and everything else to another, as if each
-had its own device. Prints the seconds of each phase, seconds per step, their ratio, and the idle
+run has its processes, the learner is pinned to one core and everything that samples to another, as
+if each had a device. Prints the seconds of each phase, seconds per step, their ratio, and the idle
 shares. The limit of the ratio is 2, if both phases take equally long. Needs an idle machine.
 """
 
@@ -27,7 +27,7 @@ from pettingllms.envs import make_env
 from pettingllms.models import make_tiny
 from pettingllms.models.tiny import texts_of
 
-ENGINE, REST = 0, 1
+SAMPLING, LEARNING = 0, 1
 """Cores."""
 WARMUP = 4
 """Steps that are not counted: the first compile and fill the buffer."""
@@ -65,18 +65,15 @@ def descendants(pid: int) -> Iterator[int]:
                 yield from descendants(int(child))
 
 
-def pin(pid: int) -> bool:
-    """Pin all threads of a run to their cores; whether its engine is there."""
-    found = False
+def pin(pid: int) -> None:
+    """Pin all threads of a run to their cores."""
     for process in (pid, *descendants(pid)):
         with suppress(OSError):
             title = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace")
-            is_engine = "TorchEngine" in title or "Metered" in title
-            found |= is_engine
+            is_learner = "NodeRank" in title
             for thread in Path(f"/proc/{process}/task").iterdir():
                 with suppress(OSError):
-                    os.sched_setaffinity(int(thread.name), {ENGINE if is_engine else REST})
-    return found
+                    os.sched_setaffinity(int(thread.name), {LEARNING if is_learner else SAMPLING})
 
 
 def keep_pinned(process: "subprocess.Popen[bytes]") -> None:

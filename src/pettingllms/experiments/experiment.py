@@ -57,6 +57,8 @@ class Model(Section):
         if self.supports_images and chosen:
             rest = ", ".join(sorted(chosen))
             raise ValueError(f"a tiny VLM does not support {rest}; remove it")
+        if self.number_digits > 1 and not self.symbols:
+            raise ValueError("number_digits needs symbols = true, because other digits are single")
         if self.name and self.model_fields_set != {"name"}:
             rest = ", ".join(sorted(self.model_fields_set - {"name"}))
             raise ValueError(f"'{self.name}' is an existing model; remove {rest}")

@@ -50,6 +50,7 @@ phases = [{members = {policy_b = 1}, until_step = 2}, {members = {old = 1}}]
             '[model]\narchitecture = "qwen2_5_vl"\nhead_dim = 16\n[figure]',
             "does not support head_dim",
         ),
+        ("[figure]", "[model]\nnumber_digits = 2\n[figure]", "number_digits needs symbols"),
     ],
 )
 def test_a_typo_is_refused_with_the_nearest_name(tmp_path, old, new, expected) -> None:
